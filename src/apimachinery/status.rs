@@ -300,11 +300,18 @@ mod tests {
             ),
             (
                 Status::not_found(&deployments, "nope"),
-                r#""deployments.apps \"nope\" not found","reason":"NotFound","details":{"name":"nope","group":"apps","kind":"deployments"},"code":404}"#,
+                concat!(
+                    r#""deployments.apps \"nope\" not found","reason":"NotFound","#,
+                    r#""details":{"name":"nope","group":"apps","kind":"deployments"},"code":404}"#,
+                ),
             ),
             (
                 Status::too_large_resource_version(version(999_999_999), version(359)),
-                r#""Timeout: Too large resource version: 999999999, current: 359","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#,
+                concat!(
+                    r#""Timeout: Too large resource version: 999999999, current: 359","reason":"Timeout","#,
+                    r#""details":{"causes":[{"reason":"ResourceVersionTooLarge","#,
+                    r#""message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#,
+                ),
             ),
             (
                 Status::bad_request("strconv.ParseInt: parsing \"abc\": invalid syntax"),
@@ -333,7 +340,10 @@ mod tests {
             ),
             (
                 Status::internal_error("x"),
-                r#""Internal error occurred: x","reason":"InternalError","details":{"causes":[{"message":"x"}]},"code":500}"#,
+                concat!(
+                    r#""Internal error occurred: x","reason":"InternalError","#,
+                    r#""details":{"causes":[{"message":"x"}]},"code":500}"#,
+                ),
             ),
             (Status::bad_gateway("cut"), r#""cut","code":502}"#),
             (Status::header_too_large("big"), r#""big","code":431}"#),

@@ -209,7 +209,8 @@ mod tests {
     fn an_event_is_one_line_in_the_words_of_the_api_server() {
         let event = listing(|request, info, user| Event::served(request, info, user, "id-1".to_owned(), 200));
         let expected = concat!(
-            r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id-1","stage":"ResponseComplete","#,
+            r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id-1","#,
+            r#""stage":"ResponseComplete","#,
             r#""requestURI":"/apis/apps/v1/namespaces/a/deployments?resourceVersion=0","verb":"list","#,
             r#""user":{"username":"jane","groups":["dev"]},"sourceIPs":["10.0.0.1"],"userAgent":"kubectl/v1","#,
             r#""objectRef":{"resource":"deployments","namespace":"a","apiGroup":"apps","apiVersion":"v1"},"#,
@@ -227,7 +228,8 @@ mod tests {
         let event = listing(|request, info, user| Event::refused(request, info, user, "id-1".to_owned(), &status));
         let line = line(&event);
         let expected = concat!(
-            r#""responseStatus":{"metadata":{},"status":"Failure","message":"too many watches","reason":"TooManyRequests","code":429},"#,
+            r#""responseStatus":{"metadata":{},"status":"Failure","message":"too many watches","#,
+            r#""reason":"TooManyRequests","code":429},"#,
             r#""requestReceivedTimestamp":"2026-01-02T03:04:05.600000Z","#,
         );
         assert!(line.contains(expected), "{line}");

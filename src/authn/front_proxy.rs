@@ -182,7 +182,9 @@ mod tests {
     proptest! {
         /// Also unknown headers with the usual prefix.
         #[test]
-        fn every_header_with_an_identity_prefix_is_removed(names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9)) {
+        fn every_header_with_an_identity_prefix_is_removed(
+            names in proptest::collection::vec("(x-remote-|x-remote|accept-|remote-)[a-z%0-9-]{0,9}[a-z]", 0..9),
+        ) {
             let mut headers = HeaderMap::new();
             for name in &names {
                 headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("x"));

@@ -197,8 +197,8 @@ impl Cachers {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
     }
 
-    /// What a peer is told that asks for the state of a cache: the lowest lot that this gateway knows of, if the cache is
-    /// being filled; `None` unless it will have the state soon.
+    /// What a peer is told that asks for the state of a cache: the lowest lot that this gateway knows of, if the cache
+    /// is being filled; `None` unless it will have the state soon.
     pub fn lot(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Lot> {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.lot()
     }

@@ -43,8 +43,8 @@ impl Entry {
         self.lowest.clone()
     }
 
-    /// What a peer is told that asks for the state: the lowest lot that this gateway knows of, if it is about to have the
-    /// state.
+    /// What a peer is told that asks for the state: the lowest lot that this gateway knows of, if it is about to have
+    /// the state.
     pub(super) fn lot(&self) -> Option<Lot> {
         matches!(*self.state.borrow(), State::Not(NotCached::Filling)).then(|| self.lowest.get())?
     }

@@ -85,7 +85,8 @@ impl Cachers {
             Err(error) => {
                 // That upstream accepts no connections is logged where it is found out.
                 if !error.is_refused_connection() {
-                    tracing::warn!(resource = %wanted, error = %Chain(&error), "cannot look up a resource of cache.prewarm");
+                    let error = Chain(&error);
+                    tracing::warn!(resource = %wanted, %error, "cannot look up a resource of cache.prewarm");
                 }
                 Some(NOT_LOOKED_UP)
             }

@@ -18,8 +18,8 @@ pub struct ClientAccess {
     pub server: Uri,
     /// The authorities that sign the gateway's certificate; `None` for those of the client's system.
     pub certificate_authority: Option<PemFile>,
-    /// Whether the gateway trusts its clients (`clients.mode: trusted`): then it needs no credentials of theirs, not even
-    /// over TLS, and drops those that they send. None are written. `None` if its configuration is not at hand.
+    /// Whether the gateway trusts its clients (`clients.mode: trusted`): then it needs no credentials of theirs, not
+    /// even over TLS, and drops those that they send. None are written. `None` if its configuration is not at hand.
     pub is_trusted: Option<bool>,
     /// The kubeconfig whose user and namespace are used.
     pub user_of: UpstreamConfig,
@@ -31,8 +31,8 @@ pub enum ClientAccessError {
     #[error("the gateway's address {0} is no URL like https://gateway.example:8443")]
     Server(Redacted),
     #[error(
-        "the URL of {0} contains a user or a password, which kubectl does not support in a server's address; the user of \
-         a kubeconfig has them: --kubeconfig and --context name it"
+        "the URL of {0} contains a user or a password, which kubectl does not support in a server's address; the user \
+         of a kubeconfig has them: --kubeconfig and --context name it"
     )]
     UserInfo(Redacted),
     #[error("the configuration has several listeners ({0}); name the URL of one with --server")]
@@ -79,11 +79,12 @@ impl Config {
 type User = (AuthInfo, Option<String>);
 
 /// In front of a kubeconfig for a gateway with TLS, if there is none whose user could be taken.
-const WITHOUT_USER: &str = "# Without a user, as a gateway with `clients.mode: trusted` takes it: there is no kubeconfig whose user could\n\
-                            # be taken. For a gateway with `clients.mode: delegated` name one with --kubeconfig.\n";
+const WITHOUT_USER: &str = "# Without a user, as a gateway with `clients.mode: trusted` takes it: there is no \
+                            kubeconfig whose user could\n# be taken. For a gateway with `clients.mode: delegated` name \
+                            one with --kubeconfig.\n";
 /// In front of a kubeconfig with a user, for a gateway that may not need one.
-const WITH_USER: &str = "# With the user of a kubeconfig. A gateway with `clients.mode: trusted` needs none: --config with its \
-                         configuration leaves the credentials out.\n";
+const WITH_USER: &str = "# With the user of a kubeconfig. A gateway with `clients.mode: trusted` needs none: --config \
+                         with its configuration leaves the credentials out.\n";
 /// The name of the cluster, the user and the context.
 const NAME: &str = "kube-fanout";
 
@@ -163,7 +164,8 @@ impl ClientAccess {
         self.user().ok().flatten().and_then(|(_, namespace)| namespace)
     }
 
-    /// The user of a context, and the namespace that it works in; `None` if there is no kubeconfig, and none was asked for.
+    /// The user of a context, and the namespace that it works in; `None` if there is no kubeconfig, and none was asked
+    /// for.
     fn user(&self) -> Result<Option<User>, ClientAccessError> {
         let found = self.user_of.kubeconfig().map_err(ClientAccessError::Kubeconfig)?;
         let Kubeconfig { contexts, auth_infos, current_context, .. } = match found {

@@ -217,10 +217,14 @@ mod tests {
         let text = "
 apiVersion: kube-fanout.io/v1alpha1
 kind: GatewayConfiguration
-listeners: [{address: '127.0.0.1:7443', tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_AES_256_GCM_SHA384]}}, {address: 'unix:/run/s'}]
+listeners:
+- address: '127.0.0.1:7443'
+  tls: {certFile: /c, keyFile: /k, minVersion: VersionTLS13, cipherSuites: [TLS_AES_256_GCM_SHA384]}
+- address: 'unix:/run/s'
 upstream: {kubeconfig: /kc, context: here}
 clients: {mode: trusted, acceptHosts: [Gateway.example, '[::2]', 10.0.0.1], acceptOrigins: ['http://localhost:4466']}
-cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m, history: {age: 90s, bytes: 1Gi}, verifyInterval: 0}
+cache: {exclude: [deployments.apps], prewarm: [pods], idleTimeout: 1h, listBytesTimeout: 5m,
+  history: {age: 90s, bytes: 1Gi}, verifyInterval: 0}
 reads: {freshnessWait: 0, fillWait: 45s, mostRecentWatch: forward, mostRecent: auto}
 admin: {address: '0.0.0.0:9000', tls: {certFile: /ac, keyFile: /ak}, metricsAuthorization: delegated}
 limits: {connections: 7, connectionsPerAddress: 3}
@@ -355,7 +359,8 @@ colour: red",
             let text = format!("listeners: [{{address: '{listener}'}}]\nadmin: {{address: '{admin}'}}");
             let found = if is_free { Vec::new() } else { problems(&text) };
             let expected = format!(
-                "admin.address: \"{admin}\" is already the address of a listener; allowed: an address that no listener uses"
+                "admin.address: \"{admin}\" is already the address of a listener; allowed: an address that no listener \
+                 uses"
             );
             assert_eq!(found, if is_free { Vec::new() } else { vec![expected] }, "{listener} {admin}");
             let parsed =

@@ -75,12 +75,14 @@ mod tests {
     async fn an_upstream_at_an_own_address_is_a_problem() {
         let folder = tempfile::tempdir().unwrap();
         let [kubeconfig, file] = ["kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
-        let cluster = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'http://localhost:8001'}}]\n\
+        let cluster = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+            clusters: [{name: c, cluster: {server: 'http://localhost:8001'}}]\n\
             contexts: [{name: c, context: {cluster: c, user: ''}}]\n";
         std::fs::write(&kubeconfig, cluster).unwrap();
         for (listen, expected) in [("127.0.0.1:8001", true), ("127.0.0.1:8002", false)] {
             let text = format!(
-                "apiVersion: {API_VERSION}\nkind: {KIND}\nlisteners: [{{address: '{listen}'}}]\nupstream: {{kubeconfig: '{}'}}\n",
+                "apiVersion: {API_VERSION}\nkind: {KIND}\nlisteners: [{{address: '{listen}'}}]\n\
+                 upstream: {{kubeconfig: '{}'}}\n",
                 kubeconfig.display()
             );
             std::fs::write(&file, text).unwrap();

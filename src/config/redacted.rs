@@ -86,11 +86,11 @@ fn fixed(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 /// As in the image of the gateway.
-const NO_AUTHORITIES: &str = "it names no certificate-authority, and this system has no authorities to trust in its place; \
-                              write it into the kubeconfig, or name a file with authorities in SSL_CERT_FILE";
+const NO_AUTHORITIES: &str = "it names no certificate-authority, and this system has no authorities to trust in its \
+                              place; write it into the kubeconfig, or name a file with authorities in SSL_CERT_FILE";
 
-/// Whether there are no authorities of the system, which are needed if none are named. The words are those of the verifier,
-/// which has no kind of its own for that.
+/// Whether there are no authorities of the system, which are needed if none are named. The words are those of the
+/// verifier, which has no kind of its own for that.
 fn lacks_authorities(error: &RustlsTlsError) -> bool {
     matches!(error, RustlsTlsError::AddRootCertificate(why) if why.to_string().contains("No CA certificates"))
 }
@@ -195,9 +195,8 @@ mod tests {
             assert_eq!(source, "a BEGIN line does not end with -----");
             assert!(!format!("{error:?}").contains(bytes), "{error:?}");
         }
-        let told = told(
-            &serde_json::json!({"client-certificate-data": encoded(&made.cert.pem()), "client-key-data": encoded(&key)}),
-        );
+        let certificate = encoded(&made.cert.pem());
+        let told = told(&serde_json::json!({"client-certificate-data": certificate, "client-key-data": encoded(&key)}));
         assert_eq!(told, "the client certificate or its key: a BEGIN line does not end with -----");
         let told =
             self::told(&serde_json::json!({"client-certificate-data": "x", "client-key-data": format!("{SECRET}!")}));

@@ -220,7 +220,8 @@ mod tests {
         let old = of("logging: {level: info}\ntracing: {endpoint: 'collector:4317'}");
         let new = of("logging: {level: debug, access: all, format: json}\nreads: {fillWait: 1s}\n\
                       drain: {timeout: 1s}\nlimits: {connections: 7}\ntracing: {samplingRatePerMillion: 7}\n\
-                      cache: {idleTimeout: 1h, exclude: [secrets], verifyInterval: 1h}\nadmin: {address: '127.0.0.1:1'}");
+                      cache: {idleTimeout: 1h, exclude: [secrets], verifyInterval: 1h}\n\
+                      admin: {address: '127.0.0.1:1'}");
         let (taken, restart) = old.reloaded(&new);
         assert_eq!(restart, ["cache.verifyInterval", "admin", "logging.format", "tracing"]);
         assert_eq!((taken.reads, taken.limits, taken.drain), (new.reads, new.limits, new.drain));

@@ -47,8 +47,8 @@ pub enum PemError {
     #[error("no PEM private key in {}", file.display())]
     Key { file: PathBuf, source: Redacted },
     #[error(
-        "the certificate in {} is of X.509 version 1, but TLS needs one of version 3: issue it with an extension, such as \
-         basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
+        "the certificate in {} is of X.509 version 1, but TLS needs one of version 3: issue it with an extension, such \
+         as basicConstraints=CA:FALSE (openssl x509 -req -extfile)", file.display()
     )]
     Version { file: PathBuf },
     #[error("cannot use the certificate with its key")]

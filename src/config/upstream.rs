@@ -128,8 +128,8 @@ pub fn is_clear_text(access: &kube_client::Config) -> bool {
     access.cluster_url.scheme_str() != Some("https") && !is_at_loopback(&access.cluster_url)
 }
 
-/// The access without the authorities of the system, if there is no TLS that needs them: a system may have none, like the
-/// image, and kube-client fails then even for a server without TLS.
+/// The access without the authorities of the system, if there is no TLS that needs them: a system may have none, like
+/// the image, and kube-client fails then even for a server without TLS.
 #[must_use]
 pub fn with_needed_authorities(mut access: kube_client::Config) -> kube_client::Config {
     if access.cluster_url.scheme_str() == Some("http") && access.proxy_url.is_none() {

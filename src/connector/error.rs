@@ -207,8 +207,8 @@ fn certificate_advice(error: &(dyn StdError + 'static)) -> Option<&'static str> 
 fn of_server(error: &CertificateError) -> Option<&'static str> {
     match error {
         CertificateError::UnknownIssuer => Some(
-            "the server's certificate is issued by an authority that is not configured for it (certificate-authority of \
-             a kubeconfig, caFile of peers)",
+            "the server's certificate is issued by an authority that is not configured for it (certificate-authority \
+             of a kubeconfig, caFile of peers)",
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             Some("the server's certificate has expired, or the clock of this machine is wrong")

@@ -206,8 +206,8 @@ fn line(savings: &Savings) -> String {
     let reads = gets + lists;
     let seconds = savings.estimated_api_server_cpu_seconds;
     format!(
-        "{watchers} watches here, {upstream_watches} at the API server; {reads} reads from memory, {events_sent} events; \
-         about {seconds:.1} s of its CPU saved"
+        "{watchers} watches here, {upstream_watches} at the API server; {reads} reads from memory, {events_sent} \
+         events; about {seconds:.1} s of its CPU saved"
     )
 }
 

@@ -193,12 +193,19 @@ mod tests {
 
     #[test]
     fn built_in_types_keep_their_odd_zero_fields() {
-        let end = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"347","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}"#;
+        let end = concat!(
+            r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"347","#,
+            r#""annotations":{"k8s.io/initial-events-end":"true"}},"spec":{"containers":null},"status":{}}"#,
+        );
         let template = recorded(end);
         let version = ResourceVersion::new(9).expect("not zero");
         assert_eq!(
             text(&template.event(version)),
-            "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"resourceVersion\":\"9\"},\"spec\":{\"containers\":null},\"status\":{}}}\n"
+            concat!(
+                r#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"9"},"#,
+                r#""spec":{"containers":null},"status":{}}}"#,
+                "\n"
+            )
         );
         let again = template.initial_events_end(ResourceVersion::new(347).expect("not zero"));
         assert_eq!(text(&again), format!("{{\"type\":\"BOOKMARK\",\"object\":{end}}}\n"));
@@ -206,7 +213,10 @@ mod tests {
 
     #[test]
     fn custom_resources_write_annotations_first() {
-        let end = r#"{"apiVersion":"x.io/v1","kind":"W","metadata":{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"356"}}"#;
+        let end = concat!(
+            r#"{"apiVersion":"x.io/v1","kind":"W","metadata":"#,
+            r#"{"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"356"}}"#,
+        );
         let template = recorded(end);
         let again = template.initial_events_end(ResourceVersion::new(356).expect("not zero"));
         assert_eq!(text(&again), format!("{{\"type\":\"BOOKMARK\",\"object\":{end}}}\n"));
@@ -218,13 +228,15 @@ mod tests {
 
     #[test]
     fn annotations_of_the_type_and_null_timestamps_of_old_servers_are_kept() {
-        let daemon_set = recorded(
-            r#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
-        );
-        let version = ResourceVersion::new(6).expect("not zero");
-        assert!(text(&daemon_set.event(version)).contains(
-            r#"{"resourceVersion":"6","creationTimestamp":null,"annotations":{"deprecated.daemonset.template.generation":"0"}}"#
+        let daemon_set = recorded(concat!(
+            r#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"#,
+            r#""annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
         ));
+        let version = ResourceVersion::new(6).expect("not zero");
+        assert!(text(&daemon_set.event(version)).contains(concat!(
+            r#"{"resourceVersion":"6","creationTimestamp":null,"#,
+            r#""annotations":{"deprecated.daemonset.template.generation":"0"}}"#,
+        )));
         assert!(
             text(&daemon_set.initial_events_end(version))
                 .contains(r#"{"deprecated.daemonset.template.generation":"0","k8s.io/initial-events-end":"true"}"#)
@@ -236,14 +248,23 @@ mod tests {
         let version = ResourceVersion::new(6).expect("not zero");
         for (object, plain, end) in [
             (
-                r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5","generation":1,"shard":{"a":[1,"}"]}}}"#,
+                concat!(
+                    r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5","generation":1,"#,
+                    r#""shard":{"a":[1,"}"]}}}"#,
+                ),
                 r#""metadata":{"resourceVersion":"6","generation":1,"shard":{"a":[1,"}"]}}"#,
-                r#"{"resourceVersion":"6","generation":1,"annotations":{"k8s.io/initial-events-end":"true"},"shard":{"a":[1,"}"]}}"#,
+                concat!(
+                    r#"{"resourceVersion":"6","generation":1,"annotations":{"k8s.io/initial-events-end":"true"},"#,
+                    r#""shard":{"a":[1,"}"]}}"#,
+                ),
             ),
             (
                 r#"{"apiVersion":"x.io/v1","kind":"W","metadata":{"actor":null,"resourceVersion":"5","shard":"b"}}"#,
                 r#""metadata":{"actor":null,"resourceVersion":"6","shard":"b"}"#,
-                r#"{"actor":null,"annotations":{"k8s.io/initial-events-end":"true"},"resourceVersion":"6","shard":"b"}"#,
+                concat!(
+                    r#"{"actor":null,"annotations":{"k8s.io/initial-events-end":"true"},"#,
+                    r#""resourceVersion":"6","shard":"b"}"#,
+                ),
             ),
         ] {
             let template = recorded(object);

@@ -74,8 +74,9 @@ impl Form {
         }
     }
 
-    /// A piece of a leaf's items that begins with item number `at`. In JSON every item follows a comma, even the first one, so that pieces can be concatenated; the separator of a list's first
-    /// item is removed with [`Self::separator_len`].
+    /// A piece of a leaf's items that begins with item number `at`. In JSON every item follows a comma, even the first
+    /// one, so that pieces can be concatenated; the separator of a list's first item is removed with
+    /// [`Self::separator_len`].
     ///
     /// The items of metadata are joined once and shared by all lists. Whole objects are joined again for each list:
     /// this costs little compared with encrypting them, since the joined bytes are still in the CPU's cache, and

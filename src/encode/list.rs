@@ -80,8 +80,8 @@ impl JsonList {
         let token = continue_token.as_deref().unwrap_or_default();
         let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
         let kind = &self.kind;
-        format!("],\"kind\":\"{kind}\",\"metadata\":{{\"continue\":\"{token}\"{rest},\"resourceVersion\":\"{version}\"}}}}\n")
-            .into()
+        let metadata = format!("{{\"continue\":\"{token}\"{rest},\"resourceVersion\":\"{version}\"}}");
+        format!("],\"kind\":\"{kind}\",\"metadata\":{metadata}}}\n").into()
     }
 }
 

@@ -169,7 +169,17 @@ mod tests {
     #[test]
     fn indentation_equals_that_of_go_for_any_pieces() {
         let compact = br#"{"a":{},"b":[],"c":[1,{"d":"x\"{,:[\\"}],"e":null}"#;
-        let indented = "{\n  \"a\": {},\n  \"b\": [],\n  \"c\": [\n    1,\n    {\n      \"d\": \"x\\\"{,:[\\\\\"\n    }\n  ],\n  \"e\": null\n}";
+        let indented = r#"{
+  "a": {},
+  "b": [],
+  "c": [
+    1,
+    {
+      "d": "x\"{,:[\\"
+    }
+  ],
+  "e": null
+}"#;
         assert_indented(compact, indented.as_bytes());
         let spaced = br#" { "a" :{ } , "b":[ ],"c":[1,{"d":"x\"{,:[\\"}] ,"e":null}"#;
         assert_indented(&[&spaced[..], b"\n"].concat(), indented.as_bytes());

@@ -263,9 +263,8 @@ mod tests {
         let _deaf = hub.subscribe(Interest::Everything, 0, client("deaf"));
         assert!(hub.furthest_behind(10).is_empty(), "nothing has happened");
         for number in 2..5 {
-            let object = format!(
-                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m","namespace":"n","resourceVersion":"{number}"}}}}"#
-            );
+            let metadata = format!(r#"{{"name":"m","namespace":"n","resourceVersion":"{number}"}}"#);
+            let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
             let kind = if number == 2 { ChangeKind::Added } else { ChangeKind::Modified };
             let object = Object::from_event(object.into(), &schema).unwrap();
             let change = writer.apply(kind, object, Bytes::from_static(b"line\n")).unwrap();

@@ -602,10 +602,9 @@ mod tests {
         let now = Instant::now();
         let mut session = Session::new(view, subscription, options, Start::After(version(1)), now);
         for (number, length) in (2..).zip(data) {
-            let object = format!(
-                r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"m-{number}","resourceVersion":"{number}"}},"data":{{"x":"{}"}}}}"#,
-                "x".repeat(*length)
-            );
+            let metadata = format!(r#"{{"name":"m-{number}","resourceVersion":"{number}"}}"#);
+            let data = format!(r#"{{"x":"{}"}}"#, "x".repeat(*length));
+            let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata},"data":{data}}}"#);
             let line = Bytes::from(format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n"));
             let object = Object::from_event(object.into(), &schema).unwrap();
             let change = writer.apply(ChangeKind::Added, object, line).unwrap();

@@ -22,14 +22,14 @@ pub(super) enum Refusal {
     )]
     ForeignOrigin,
     #[error(
-        "exec, attach, port-forward and the node proxy are refused for web pages of the gateway's own origin; to allow them, \
-         add that origin to clients.acceptOrigins"
+        "exec, attach, port-forward and the node proxy are refused for web pages of the gateway's own origin; to allow \
+         them, add that origin to clients.acceptOrigins"
     )]
     OwnPage,
     /// Sent by this gateway, and returned to it.
     #[error(
-        "the gateway received its own request: the API server's address leads back to the gateway; set upstream.kubeconfig \
-         to one with the API server's own address"
+        "the gateway received its own request: the API server's address leads back to the gateway; set \
+         upstream.kubeconfig to one with the API server's own address"
     )]
     Loop,
     /// A question to peers whose connection led back to the gateway.

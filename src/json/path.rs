@@ -248,8 +248,10 @@ fn element(value: &[u8], place: i64) -> Result<&[u8], Failure> {
 mod tests {
     use super::*;
 
-    const OBJECT: &str = r#"{"metadata":{"annotations":{"a.b/c":"dotted"}},"spec":{"color":"red","none":null,"list":[{"n":1,"tags":["x","y"]},
-        {"n":2,"tags":[]},{"tags":["z"]}],"mixed":["a",null,{"n":3}],"empty":[]},"status":{"conditions":[{"type":"Synced","status":"False"},
+    const OBJECT: &str = r#"{"metadata":{"annotations":{"a.b/c":"dotted"}},
+        "spec":{"color":"red","none":null,"list":[{"n":1,"tags":["x","y"]},
+        {"n":2,"tags":[]},{"tags":["z"]}],"mixed":["a",null,{"n":3}],"empty":[]},
+        "status":{"conditions":[{"type":"Synced","status":"False"},
         {"type":"Ready","status":"True","on":true},{"status":"?"}],"odd":[{"type":1},{"type":"Ready","status":"True"}],
         "void":[null,{"type":null}]}}"#;
 

@@ -4,8 +4,8 @@
 //! and the bytes, some 4 KB of an answer that only refuses. A client that announces a window of 0 gets each of the
 //! 1,000 streams of each of its connections to hold that, whoever it is. So a request takes a place from its arrival
 //! until the last byte of its answer has left the gateway. An answer that lasts as long as the client likes has a place
-//! up to its head; then it has other limits. What is noted shares bytes of the request's head, so a request with a large
-//! head takes several places.
+//! up to its head; then it has other limits. What is noted shares bytes of the request's head, so a request with a
+//! large head takes several places.
 //!
 //! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read its
 //! socket at all keeps even these heads waiting, on as many streams as a connection may have, until it fails to answer a

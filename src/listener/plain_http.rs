@@ -1,5 +1,5 @@
-//! Answers HTTP on a listener for TLS as the API server does (Go's `net/http`), instead of closing the connection without
-//! a word.
+//! Answers HTTP on a listener for TLS as the API server does (Go's `net/http`), instead of closing the connection
+//! without a word.
 
 use std::io;
 

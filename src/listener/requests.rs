@@ -119,8 +119,8 @@ fn head_bytes<B>(request: &Request<B>) -> usize {
     target + lines.sum::<usize>()
 }
 
-/// Whether the head has no more lines than one of HTTP/1.1 may have. Over HTTP/2 a line that is repeated takes a byte, and
-/// a hundred in memory.
+/// Whether the head has no more lines than one of HTTP/1.1 may have. Over HTTP/2 a line that is repeated takes a byte,
+/// and a hundred in memory.
 fn check_size<B>(request: &Request<B>) -> Result<(), StatusCode> {
     if request.headers().len() > REQUEST_HEADERS_MAX {
         limit_reached("request_header_bytes");

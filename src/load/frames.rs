@@ -148,7 +148,8 @@ mod tests {
              {{\"type\":\"MODIFIED\",\"object\":{{\"metadata\":{{\"managedFields\":[{{\"f:{SENT}\":{{}}}}]}}}}}}\n\
              {{\"type\":\"DELETED\",\"object\":{{\"metadata\":{{\"annotations\":{{\"{SENT}\":\"{STAMP}\"}}}}}}}}\n\
              {{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"5\"}}}}}}\n\
-             {{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"annotations\":{{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n\
+             {{\"type\":\"BOOKMARK\",\"object\":{{\"metadata\":{{\"annotations\":\
+             {{\"k8s.io/initial-events-end\":\"true\"}}}}}}}}\n\
              {{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"code\":410}}}}\n{{\"type\":\"ADD"
         );
         let expected = [

@@ -70,7 +70,9 @@ fn pod(nodes: usize, name: &str, index: usize) -> Value {
                 {
                     "name": "main", "image": "registry.example/app/main:v1.2.3",
                     "ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9090}],
-                    "resources": {"requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+                    "resources": {
+                        "requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"},
+                    },
                     "livenessProbe": {"httpGet": {"path": "/livez", "port": 8080}, "periodSeconds": 10},
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
                     "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],

@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn usage_is_read_from_metrics_and_from_processes() {
-        let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1.5e+06\n";
+        let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 12.5\n\
+                    process_resident_memory_bytes 1.5e+06\n";
         assert_eq!(of_metrics(text), Some(Usage { cpu_seconds: 12.5, resident_bytes: 1_500_000 }));
         assert_eq!(of_metrics("up 1\n"), None);
         let own = of_process(std::process::id()).unwrap();

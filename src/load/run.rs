@@ -270,8 +270,8 @@ fn unanswered(endpoint: &Endpoint, failure: &Failure) -> LoadError {
 /// What to do about a handshake that failed, by the words of TLS.
 fn of_handshake(failure: &Failure) -> &'static str {
     if failure.message.contains("invalid peer certificate") {
-        "; check the kubeconfig (--kubeconfig, --context): its certificate-authority has to be the one of this server, and \
-         its tls-server-name, or else the address, a name in the certificate"
+        "; check the kubeconfig (--kubeconfig, --context): its certificate-authority has to be the one of this server, \
+         and its tls-server-name, or else the address, a name in the certificate"
     } else if failure.message.contains("corrupt message") {
         "; if the server speaks plain HTTP, use its http:// address"
     } else {

@@ -109,7 +109,8 @@ pub(super) mod tests {
 
     #[test]
     fn events_have_the_version_of_their_object_and_errors_their_code() {
-        let json = br#"{"type":"ADDED","object":{"data":{"resourceVersion":"1"},"metadata":{"name":"a","resourceVersion":"5"}}}"#;
+        let json = br#"{"type":"ADDED","object":{"data":{"resourceVersion":"1"},
+            "metadata":{"name":"a","resourceVersion":"5"}}}"#;
         assert_eq!(of_event(json, false).as_deref(), Some("5"));
         let error = br#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"code":410}}"#;
         assert_eq!((error_code(error, false), of_event(error, false)), (410, None));

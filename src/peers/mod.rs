@@ -143,8 +143,8 @@ pub struct ResourcePeers {
 }
 
 impl ResourcePeers {
-    /// `definition` is that under which the resource was discovered; `None` for a built-in resource. Others are told the
-    /// `lowest` lot.
+    /// `definition` is that under which the resource was discovered; `None` for a built-in resource. Others are told
+    /// the `lowest` lot.
     pub fn new(
         peers: Option<Peers>,
         resource: GroupVersionResource,

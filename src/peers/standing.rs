@@ -1,4 +1,5 @@
-//! What the questions to one address have shown: whether the gateways behind it answer, since when they do not, and why.
+//! What the questions to one address have shown: whether the gateways behind it answer, since when they do not, and
+//! why.
 //!
 //! The log has one warning for each cause, and a line when the address works again. Which outcomes are a trouble of the
 //! address is decided here; all of them are counted elsewhere.
@@ -16,8 +17,9 @@ use crate::{apimachinery::Lot, reflector::PeerOutcome};
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// After so many questions in a row whose connection led back to this gateway, no other one is behind the address: of two
-/// gateways, the same one is hit as often by chance once in 65,536 times. A gateway that fills many caches asks often.
+/// After so many questions in a row whose connection led back to this gateway, no other one is behind the address: of
+/// two gateways, the same one is hit as often by chance once in 65,536 times. A gateway that fills many caches asks
+/// often.
 const ALONE_AFTER: u32 = 16;
 /// How often such an address is asked: other gateways may have been added.
 const ALONE_ASK_EVERY: Duration = Duration::from_secs(10);
@@ -125,15 +127,16 @@ impl PeerTroubleKind {
         match self {
             Self::Unreachable => "check cache.peers.addresses and the network on the way",
             Self::Unverified => {
-                "check that cache.peers.caFile has the authority of the certificates there, and that the address is one of \
-                 their names"
+                "check that cache.peers.caFile has the authority of the certificates there, and that the address is \
+                 one of their names"
             }
             Self::TimedOut | Self::Broken => "check the load of the gateways there, and the network on the way",
             Self::Unauthorized => {
                 "check that the gateway there accepts the user of this gateway's kubeconfig (clients.authentication)"
             }
             Self::Refused => {
-                "check that the address is that of gateways, and begins with https:// if they use TLS; else their limits"
+                "check that the address is that of gateways, and begins with https:// if they use TLS; else their \
+                 limits"
             }
             Self::Foreign => "check cache.peers.addresses, and set cache.peers at the gateway there, too",
             Self::Cluster => "check cache.peers.addresses, and upstream in the configuration of the gateway there",
@@ -142,8 +145,8 @@ impl PeerTroubleKind {
         }
     }
 
-    /// The trouble of a failed question to an address. The answers of a peer that works have none: it may have no state,
-    /// or one that is not used this time.
+    /// The trouble of a failed question to an address. The answers of a peer that works have none: it may have no
+    /// state, or one that is not used this time.
     const fn behind(outcome: PeerOutcome) -> Option<Self> {
         match outcome {
             PeerOutcome::Unreachable => Some(Self::Unreachable),

@@ -116,8 +116,8 @@ fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) ->
 }
 
 /// The upstream that answers reviews. It always has its own connections, so that a flood of tokens delays nothing else.
-/// When the cluster of `upstream` is found to be another one than before, its answers are forgotten, and its connections
-/// break, since they may still lead to the old one.
+/// When the cluster of `upstream` is found to be another one than before, its answers are forgotten, and its
+/// connections break, since they may still lead to the old one.
 async fn reviewer(
     config: Option<&UpstreamConfig>,
     (connector, upstream): (&Connector, &Upstream),

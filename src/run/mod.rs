@@ -205,8 +205,8 @@ fn begin(cachers: &Cachers, config: &Config) {
     }
 }
 
-/// Logs what is probably misspelt in `cache.exclude`: nothing else would tell of it. Names of `cache.prewarm` are looked
-/// up.
+/// Logs what is probably misspelt in `cache.exclude`: nothing else would tell of it. Names of `cache.prewarm` are
+/// looked up.
 fn tell_doubts(config: &Config) {
     let doubts = config.doubtful_resources().into_iter().filter(|doubt| doubt.field.starts_with("cache.exclude"));
     for Problem { field, found, .. } in doubts {

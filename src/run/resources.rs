@@ -38,9 +38,10 @@ struct Reached {
     asker: Asker,
 }
 
-/// Asks every API server of the configuration for its version, as the gateway does at its start, and whether the gateway
-/// may do there what it has to do; and the upstream about the resources of `cache.prewarm` and `cache.exclude` (those that
-/// it does not have, or that cannot be kept warm) and about the certificate of `clients.identity.frontProxy`.
+/// Asks every API server of the configuration for its version, as the gateway does at its start, and whether the
+/// gateway may do there what it has to do; and the upstream about the resources of `cache.prewarm` and `cache.exclude`
+/// (those that it does not have, or that cannot be kept warm) and about the certificate of
+/// `clients.identity.frontProxy`.
 ///
 /// # Errors
 /// There is no kubeconfig.
@@ -144,8 +145,8 @@ impl LookedUp {
         }
     }
 
-    /// Whether peers can be told to be of the cluster, and what they answer. That they cannot be reached is no problem: at
-    /// the first installation there are none yet.
+    /// Whether peers can be told to be of the cluster, and what they answer. That they cannot be reached is no problem:
+    /// at the first installation there are none yet.
     async fn asks_peers(&mut self, config: &Config, reached: &Reached) -> Result<(), RunError> {
         let field = "cache.peers";
         if config.cache.peers.is_none() {
@@ -380,7 +381,8 @@ mod tests {
             ),
             (
                 json!({"tokenFile": "/none/tok"}),
-                "the user \"jane\": cannot use the token of the kubeconfig's user: cannot read the token file /none/tok",
+                "the user \"jane\": cannot use the token of the kubeconfig's user: cannot read the token file \
+                 /none/tok",
             ),
             (
                 json!({"client-certificate": cert, "client-key": other}),
@@ -388,8 +390,8 @@ mod tests {
             ),
             (
                 json!({"client-certificate": cert}),
-                "the user \"jane\": cannot use the client certificate: the kubeconfig's user has client-certificate without \
-                 its counterpart: add client-key",
+                "the user \"jane\": cannot use the client certificate: the kubeconfig's user has client-certificate \
+                 without its counterpart: add client-key",
             ),
         ] {
             let document = json!({
@@ -410,7 +412,8 @@ mod tests {
 
     #[tokio::test]
     async fn rights_without_which_nothing_works_are_problems() {
-        let delegated = "clients: {mode: delegated, authentication: {clientCAFile: /ca}, identity: {impersonation: {}}}\ncache: {prewarm: [pods]}";
+        let delegated = "clients: {mode: delegated, authentication: {clientCAFile: /ca}, \
+                         identity: {impersonation: {}}}\ncache: {prewarm: [pods]}";
         assert_eq!(looked_up(delegated, &[]).await, (Vec::new(), Vec::new()));
         let denied = &["watch pods", "create tokenreviews", "create subjectaccessreviews"];
         let (problems, notes) = looked_up(delegated, denied).await;

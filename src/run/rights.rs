@@ -32,7 +32,8 @@ pub(super) struct Right<'a> {
 pub(super) struct Asker(String);
 
 impl Asker {
-    /// The user that the server takes the gateway for; otherwise that of the kubeconfig, whose name is only known there.
+    /// The user that the server takes the gateway for; otherwise that of the kubeconfig, whose name is only known
+    /// there.
     pub(super) async fn of(upstream: &Upstream, in_kubeconfig: Option<&str>) -> Self {
         let review = upstream.review(WHO, &SelfSubjectReview::default()).await.ok();
         let user = review.and_then(|review| review.status?.user_info?.username).filter(|user| !user.is_empty());

@@ -211,10 +211,8 @@ mod tests {
         let mut rng = fastrand::Rng::with_seed(7);
         let object = |at: usize| {
             let noise: String = (0..rng.usize(..3_000)).map(|_| rng.alphanumeric()).collect();
-            let json = format!(
-                r#"{{"kind":"Thing","apiVersion":"v1","metadata":{{"name":"n{at:05}","namespace":"ns{}","resourceVersion":"7"}},"data":"{noise}"}}"#,
-                at % 2
-            );
+            let metadata = format!(r#"{{"name":"n{at:05}","namespace":"ns{}","resourceVersion":"7"}}"#, at % 2);
+            let json = format!(r#"{{"kind":"Thing","apiVersion":"v1","metadata":{metadata},"data":"{noise}"}}"#);
             Arc::new(Object::from_event(json.into(), &schema).unwrap())
         };
         let objects = Objects::new((0..count).map(object).collect()).unwrap();

@@ -40,7 +40,11 @@ pub(crate) fn accept(crd: &mut Value, now: &str) {
     let names = crd["spec"]["names"].clone();
     let stored = crd["spec"]["versions"].as_array().into_iter().flatten().find(|version| is(version, "storage"));
     let stored: Vec<_> = stored.and_then(|version| version.get("name")).into_iter().cloned().collect();
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message});
+    let condition = |kind: &str, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message,
+        })
+    };
     crd["status"] = json!({
         "conditions": [
             condition("NamesAccepted", "NoConflicts", "no conflicts found"),

@@ -30,8 +30,8 @@ use super::{
 
 /// What a 415 names as supported. Clients cannot fall back to JSON by themselves: kubectl sends protobuf for
 /// `create KIND`, and JSON for commands that read a file.
-const ONLY_JSON: &str = "application/json (the embedded server reads nothing else; with kubectl, append --dry-run=client \
-                         -o yaml and pipe that into: kubectl apply -f -)";
+const ONLY_JSON: &str = "application/json (the embedded server reads nothing else; with kubectl, append \
+                         --dry-run=client -o yaml and pipe that into: kubectl apply -f -)";
 
 /// The maximum size of a request body in bytes, as in an API server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;

@@ -302,7 +302,10 @@ async fn custom_resources_exist_as_long_as_their_definition() {
     }
     let selected = get(&sim, &format!("{path}?fieldSelector=spec.size%3D9")).await;
     let (head, tail) = (
-        r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"creationTimestamp":""#,
+        concat!(
+            r#"{"apiVersion":"example.com/v1","items":[{"apiVersion":"example.com/v1","kind":"Widget","#,
+            r#""metadata":{"creationTimestamp":""#,
+        ),
         concat!(r#"}],"kind":"WidgetList","metadata":{"continue":"","resourceVersion":"8"}}"#, "\n"),
     );
     assert!(selected.body.starts_with(head) && selected.body.ends_with(tail), "{}", selected.body);

@@ -102,8 +102,8 @@ pub struct Upstream {
 pub struct Server {
     /// Host and port.
     pub server: String,
-    /// `inUse`; `aside`: of the cluster, used only if no other is in use; `unknown`: not used, since it cannot be checked;
-    /// `foreign`: never used, since it is not of the cluster.
+    /// `inUse`; `aside`: of the cluster, used only if no other is in use; `unknown`: not used, since it cannot be
+    /// checked; `foreign`: never used, since it is not of the cluster.
     pub state: String,
     /// The version that it last reported.
     pub version: Option<String>,

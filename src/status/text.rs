@@ -100,7 +100,8 @@ fn summary(status: &GatewayStatus) -> String {
         (
             "reads",
             format!(
-                "{} from memory ({} in the last hour): {} lists, {} gets, {} watches that ended; {} forwarded, {} refused",
+                "{} from memory ({} in the last hour): {} lists, {} gets, {} watches that ended; {} forwarded, {} \
+                 refused",
                 percent(reads.hit_ratio),
                 percent(reads.hit_ratio_last_hour),
                 count(savings.lists),

@@ -97,8 +97,8 @@ impl Port {
 
 const NEEDS_TOKEN: &str = "; --token-file names a file with a bearer token that the gateway accepts";
 const NO_GATEWAY: &str = "it is not the admin port of a gateway; --admin names another one";
-const HAS_PATH: &str = "/status.json is added to the path of --admin, which is only needed if a proxy takes a part of it \
-                        off; otherwise write the address without a path";
+const HAS_PATH: &str = "/status.json is added to the path of --admin, which is only needed if a proxy takes a part of \
+                        it off; otherwise write the address without a path";
 
 impl Network {
     async fn new(name: Redacted, options: &StatusOptions) -> Result<Self, StatusError> {

@@ -24,15 +24,16 @@ fn of_certificate(error: &CertificateError, has_authority: bool) -> &'static str
     match error {
         // A bad signature is that of another authority of the same name, like one that was made anew.
         CertificateError::UnknownIssuer | CertificateError::BadSignature if has_authority => {
-            "its certificate is not issued by an authority in the file of --certificate-authority; name the file with the \
-             one that has issued it"
+            "its certificate is not issued by an authority in the file of --certificate-authority; name the file with \
+             the one that has issued it"
         }
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "its certificate is issued by an authority that this system does not trust; name the file of that authority \
-             with --certificate-authority"
+            "its certificate is issued by an authority that this system does not trust; name the file of that \
+             authority with --certificate-authority"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "its certificate is for other names, or has none as subject alternative names; use one of its names in --admin"
+            "its certificate is for other names, or has none as subject alternative names; use one of its names in \
+             --admin"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "its certificate has expired, or the clock of this machine is wrong"

@@ -20,9 +20,10 @@ fn pods() -> Schema {
 }
 
 fn pod_json(namespace: &str, name: &str, rv: u64) -> String {
-    format!(
-        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"{namespace}","resourceVersion":"{rv}","labels":{{"app":"a\u003cb"}}}},"spec":{{"nodeName":"n{rv}","hostNetwork":true}},"status":{{"phase":"Running"}}}}"#
-    )
+    let metadata = format!(r#""name":"{name}","namespace":"{namespace}","resourceVersion":"{rv}""#);
+    let head = format!(r#""kind":"Pod","apiVersion":"v1","metadata":{{{metadata},"labels":{{"app":"a\u003cb"}}}}"#);
+    let spec = format!(r#"{{"nodeName":"n{rv}","hostNetwork":true}}"#);
+    format!(r#"{{{head},"spec":{spec},"status":{{"phase":"Running"}}}}"#)
 }
 
 fn pod(schema: &Schema, namespace: &str, name: &str, rv: u64) -> Object {

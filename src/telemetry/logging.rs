@@ -250,8 +250,9 @@ pub(super) mod tests {
     #[test]
     fn lines_that_libraries_repeat_are_logged_at_debug() {
         let run = || {
-            tracing::warn!(target: "kube_client::client::tls::rustls_tls", "Server cert bypassed");
-            tracing::warn!(target: "kube_client::client::tls::rustls_tls", path = "ca.crt", "failed to reload CA bundle");
+            const TARGET: &str = "kube_client::client::tls::rustls_tls";
+            tracing::warn!(target: TARGET, "Server cert bypassed");
+            tracing::warn!(target: TARGET, path = "ca.crt", "failed to reload CA bundle");
         };
         let lines = capture(run);
         assert!(!lines.contains("bypassed") && lines.contains("failed to reload"), "{lines}");

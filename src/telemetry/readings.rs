@@ -221,8 +221,10 @@ mod tests {
             "kube_fanout_limit{limit=\"connections\"} 100\n",
             "kube_fanout_connections 7\n",
             "kube_fanout_cache_objects{resource=\"a\\\"b\\\\c\\nd\",version=\"v1\",encoding=\"json\"} 5\n",
-            "kube_fanout_cache_progress_lag_seconds{resource=\"a\\\"b\\\\c\\nd\",version=\"v1\",encoding=\"json\"} 0.25\n",
-            "kube_fanout_freshness_proofs_total{resource=\"x\",version=\"v1\",encoding=\"json\",outcome=\"proven\"} 3\n",
+            "kube_fanout_cache_progress_lag_seconds",
+            "{resource=\"a\\\"b\\\\c\\nd\",version=\"v1\",encoding=\"json\"} 0.25\n",
+            "kube_fanout_freshness_proofs_total",
+            "{resource=\"x\",version=\"v1\",encoding=\"json\",outcome=\"proven\"} 3\n",
             "process_cpu_seconds_total 1.5\nnonsense{a=\"b\n",
         );
         let readings = Readings::parse(text);

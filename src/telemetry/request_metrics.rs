@@ -96,7 +96,13 @@ impl Series {
         };
         let (verb, outcome, reason) = (key.verb, key.outcome.as_str(), key.reason.unwrap_or_default());
         Self {
-            requests: counter!(REQUESTS, "verb" => verb, "resource" => resource, "outcome" => outcome, "reason" => reason),
+            requests: counter!(
+                REQUESTS,
+                "verb" => verb,
+                "resource" => resource,
+                "outcome" => outcome,
+                "reason" => reason,
+            ),
             bytes: counter!(RESPONSE_BYTES, "verb" => verb, "outcome" => outcome),
             duration: (verb != WATCH).then(|| histogram!(REQUEST_DURATION, "verb" => verb, "outcome" => outcome)),
         }

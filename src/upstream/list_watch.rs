@@ -103,7 +103,8 @@ impl ResourceListWatch {
     ) -> Result<http::Response<ResponseBody>, Failure> {
         let answer = timeout(headers_max, self.get_untimed(path, query, accept)).await;
         answer.unwrap_or_else(|_| {
-            tracing::debug!(resource = %self.resource, ?headers_max, "upstream accepted a request and did not answer in time");
+            let resource = &self.resource;
+            tracing::debug!(%resource, ?headers_max, "upstream accepted a request and did not answer in time");
             Err(Failure::Unavailable)
         })
     }
@@ -286,7 +287,7 @@ impl ListWatch for ResourceListWatch {
         let resource = self.resource.group_resource();
         let asked = try_join!(self.upstream.is_current(&resource, known), self.upstream.is_aggregated(&self.resource));
         let (is_current, is_aggregated) = asked.map_err(|error| {
-            tracing::debug!(%resource, error = %Chain(&error), "cannot ask whether a custom resource is still the same");
+            tracing::debug!(%resource, error = %Chain(&error), "cannot look up whether a resource has changed");
             Failure::Unavailable
         })?;
         // The definition may be missing only temporarily.

@@ -40,8 +40,8 @@ pub enum NotBelieved {
     )]
     Unknown,
     #[error(
-        "the API server authenticates it as the user {0:?}, so every client would act as that user: its certificate authority \
-         must be in --requestheader-client-ca-file, not in --client-ca-file, and its common name in \
+        "the API server authenticates it as the user {0:?}, so every client would act as that user: its certificate \
+         authority must be in --requestheader-client-ca-file, not in --client-ca-file, and its common name in \
          --requestheader-allowed-names"
     )]
     Another(String),
@@ -71,7 +71,10 @@ impl AsFrontProxy {
             Said::Believed => return Ok(()),
             Said::NotBelieved(why) => return Err(why),
             Said::Nothing(why) => {
-                tracing::warn!(%why, "cannot check whether the API server accepts the front-proxy certificate; trying again");
+                tracing::warn!(
+                    error = %why,
+                    "cannot check whether the API server accepts the front-proxy certificate; trying again",
+                );
             }
         }
         let (proxy, token) = (self.clone(), tasks.token().clone());

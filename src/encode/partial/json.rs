@@ -51,7 +51,8 @@ impl PartialJson {
         // Go writes a nil slice as `null`.
         let items = if items_len == 0 { "null" } else { "[" };
         format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":{items}"
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\
+             \"items\":{items}"
         )
         .into()
     }

@@ -146,7 +146,8 @@ fn empty_lists_are_null_in_json() {
     for (meta, api_version) in [(V1, "meta.k8s.io/v1"), (V1beta1, "meta.k8s.io/v1beta1")] {
         let list = empty.list(Json, meta, "5");
         let expected = format!(
-            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"5\"}},\"items\":null}}\n"
+            "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"{api_version}\",\
+             \"metadata\":{{\"resourceVersion\":\"5\"}},\"items\":null}}\n"
         );
         assert_eq!(list, expected);
     }
@@ -176,12 +177,19 @@ fn bookmarks_of_built_in_types_keep_only_metadata() {
     let Some(Partial::Json(partial)) = Partial::new(Json, V1beta1, &shape, &resource("apps", "daemonsets")) else {
         panic!("a JSON store has JSON");
     };
-    let whole = br#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#;
-    let (whole, _) = JsonBookmark::record(whole).unwrap();
+    let whole = concat!(
+        r#"{"kind":"DaemonSet","apiVersion":"apps/v1","metadata":{"resourceVersion":"5","creationTimestamp":null,"#,
+        r#""annotations":{"deprecated.daemonset.template.generation":"0"}},"spec":{}}"#,
+    );
+    let (whole, _) = JsonBookmark::record(whole.as_bytes()).unwrap();
     let bookmark = partial.bookmark(&whole).unwrap();
     assert_eq!(
         bookmark.event(version("77")),
-        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":{\"resourceVersion\":\"77\",\"creationTimestamp\":null}}}\n"
+        concat!(
+            r#"{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","#,
+            r#""metadata":{"resourceVersion":"77","creationTimestamp":null}}}"#,
+            "\n"
+        )
     );
 
     let mut reader = FrameReader::default();

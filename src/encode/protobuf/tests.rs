@@ -211,16 +211,24 @@ fn bookmarks_take_any_version_and_keep_other_annotations() {
 
 #[test]
 fn statuses_are_upstreams() {
-    let not_found = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"nope\" not found","reason":"NotFound","details":{"name":"nope","kind":"pods"},"code":404}"#;
-    assert_eq!(
-        status(not_found),
-        &b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12I\x0a\x06\x0a\0\x12\0\x1a\0\x12\x07Failure\x1a\x15pods \"nope\" not found\x22\x08NotFound*\x12\x0a\x04nope\x12\0\x1a\x04pods(\x002\x000\x94\x03\x1a\0\x22\0"[..]
+    let not_found = concat!(
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"nope\" not found","#,
+        r#""reason":"NotFound","details":{"name":"nope","kind":"pods"},"code":404}"#,
     );
-    let expired = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (822)","reason":"Expired","code":410}"#;
-    let event = error_event(expired);
+    assert_eq!(
+        status(not_found.as_bytes()),
+        &b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12I\x0a\x06\x0a\0\x12\0\x1a\0\x12\x07Failure\x1a\x15pods \"nope\" \
+           not found\x22\x08NotFound*\x12\x0a\x04nope\x12\0\x1a\x04pods(\x002\x000\x94\x03\x1a\0\x22\0"[..]
+    );
+    let expired = concat!(
+        r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+        r#""message":"too old resource version: 1 (822)","reason":"Expired","code":410}"#,
+    );
+    let event = error_event(expired.as_bytes());
     assert_eq!(
         event,
-        &b"\0\0\0c\x0a\x05ERROR\x12Z\x0aXk8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12@\x0a\x06\x0a\0\x12\0\x1a\0\x12\x07Failure\x1a!too old resource version: 1 (822)\x22\x07Expired0\x9a\x03\x1a\0\x22\0"[..]
+        &b"\0\0\0c\x0a\x05ERROR\x12Z\x0aXk8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12@\x0a\x06\x0a\0\x12\0\x1a\0\
+           \x12\x07Failure\x1a!too old resource version: 1 (822)\x22\x07Expired0\x9a\x03\x1a\0\x22\0"[..]
     );
     let status = WatchEvent::parse(&event).unwrap().status().unwrap();
     assert_eq!((status.code, status.is_too_large()), (410, false));

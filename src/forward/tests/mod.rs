@@ -94,12 +94,13 @@ async fn requests_are_forwarded_unchanged() {
     let gateway = gateway(upstream.connector()).await;
     let answer = ask(
         &gateway,
-        "DELETE //api/%2F/..?a=%20&a HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer x\r\nimpersonate-user: u\r\nvia: 1.0 a\r\n\
-         connection: close\r\ncontent-length: 0\r\n\r\n",
+        "DELETE //api/%2F/..?a=%20&a HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer x\r\n\
+         impersonate-user: u\r\nvia: 1.0 a\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
     )
     .await;
     let expected = format!(
-        "DELETE //api/%2F/..?a=%20&a content-length=0;host={host};impersonate-user=u;via=1.0 a;x-forwarded-for=192.0.2.7"
+        "DELETE //api/%2F/..?a=%20&a content-length=0;host={host};impersonate-user=u;via=1.0 \
+         a;x-forwarded-for=192.0.2.7"
     );
     assert!(answer.ends_with(&expected), "{answer}");
 }

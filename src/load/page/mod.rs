@@ -9,6 +9,10 @@ use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
 /// The page loads nothing and runs nothing, whatever text of a server it contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// What latencies are measured from, and until when.
+const FROM_DUE: &str = "from when a request was due to the end of its answer (of a watch: to its head)";
+/// What times until back are measured from, and until when.
+const FROM_CUT: &str = "from a cut, or a break, until a client had an open watch and all objects again";
 
 /// The whole page.
 pub fn page(report: &Report) -> String {
@@ -116,14 +120,16 @@ fn workload(report: &Report, index: usize) -> Markup {
                     th.number { "MB" } th.number { "Errors" } th.number { "Watches ended" } th.number { "Lists" }
                 }
             }
-            tbody { @for (side, (endpoint, workload)) in sides.iter().enumerate() { (counts(side, endpoint, workload)) } }
+            tbody {
+                @for (side, (endpoint, workload)) in sides.iter().enumerate() { (counts(side, endpoint, workload)) }
+            }
         }
-        (times(&sides, "Latency, ms", &latency, "from when a request was due to the end of its answer (of a watch: to its head)"))
+        (times(&sides, "Latency, ms", &latency, FROM_DUE))
         (chart::charts(&latency, &over_time(false)))
         (times(&sides, "Event delay, ms", &delay, "from a write to its event at a watch"))
         (chart::charts(&delay, &over_time(true)))
         (times(&sides, "Time to sync, ms", &sync, "until the end of a watch's initial objects"))
-        (times(&sides, "Time until back, ms", &back, "from a cut, or a break, until a client had an open watch and all objects again"))
+        (times(&sides, "Time until back, ms", &back, FROM_CUT))
         (reconnects(&sides))
         (ends(&sides))
         (errors(&sides))
@@ -169,8 +175,8 @@ fn times(
         table {
             thead {
                 tr {
-                    th { "Endpoint" } th.number { "Number" } th.number { "Mean" } th.number { "p50" } th.number { "p90" }
-                    th.number { "p99" } th.number { "p99.9" } th.number { "Max" }
+                    th { "Endpoint" } th.number { "Number" } th.number { "Mean" } th.number { "p50" }
+                    th.number { "p90" } th.number { "p99" } th.number { "p99.9" } th.number { "Max" }
                 }
             }
             tbody {
@@ -187,7 +193,9 @@ fn times(
                     tr.soft {
                         td { "url / against" }
                         td {}
-                        @for (value, of) in values(url).into_iter().zip(values(against)) { td.number { (ratio(value, of)) } }
+                        @for (value, of) in values(url).into_iter().zip(values(against)) {
+                            td.number { (ratio(value, of)) }
+                        }
                     }
                 }
             }

@@ -361,27 +361,36 @@ workloads:
         );
         let expected = [
             "line 3, column 1: duration: \"10\" was given; allowed: a duration like",
-            "line 4, column 1: colour: no such field; allowed: apiVersion, kind, description, duration, settle, timeout, workloads",
+            "line 4, column 1: colour: no such field; allowed: apiVersion, kind, description, duration, settle, \
+             timeout, workloads",
             "line 6, column 4: workloads[0].clients: \"0\" was given; allowed: a number from 1 to 1000000",
             "line 6, column 23: workloads[0].list.resource: \"Pods\" was given; allowed: the plural in lower case",
             "line 7, column 4: workloads[1].http: \"3\" was given; allowed: 1.1, 2",
-            "line 7, column 13: workloads[1].encoding: \"xml\" was given; allowed: json, protobuf, metadata, metadataProtobuf",
+            "line 7, column 13: workloads[1].encoding: \"xml\" was given; allowed: json, protobuf, metadata, \
+             metadataProtobuf",
             "line 7, column 28: workloads[1].gzip: \"maybe\" was given; allowed: true, false",
             "line 7, column 41: workloads[1].rate: \"fast\" was given; allowed: a number per second, of requests",
             "line 7, column 77: workloads[1].watch.start: \"then\" was given; allowed: now, any, mostRecent, watchList",
             "line 8, column 37: workloads[2].watch.version: no such field; allowed: resource, namespace, start,",
             "line 9, column 26: workloads[3].list.limit: \"0\" was given; allowed: a number from 1",
-            "line 10, column 3: workloads[3].connections: in HTTP/1.1 each client has a connection of its own; allowed: only with http: \"2\"",
-            "line 11, column 3: workloads[4]: no work was given, or a work without fields; allowed: exactly one of get, list, watch, informer, slowReader, reconnect, churn",
+            "line 10, column 3: workloads[3].connections: in HTTP/1.1 each client has a connection of its own; \
+             allowed: only with http: \"2\"",
+            "line 11, column 3: workloads[4]: no work was given, or a work without fields; allowed: exactly one of \
+             get, list, watch, informer, slowReader, reconnect, churn",
             "line 12, column 3: workloads[5]: more than one work was given; allowed: exactly one of",
-            "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them above 0",
+            "line 13, column 3: workloads[6].churn: updates, creates and deletes are all 0; allowed: one of them \
+             above 0",
             "line 13, column 11: workloads[6].churn.bytes: \"2Mi\" was given; allowed: a size in bytes like",
             "line 13, column 35: workloads[6].churn.resource: \"secrets\" was given; allowed: configmaps, pods",
             "line 14, column 21: workloads[7].get.resource: \"deployments.apps\" was given; allowed: ",
-            "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: a name that no other workload has",
-            "line 17, column 4: workloads[10].slowReader: neither bytesPerSecond nor stopFor was given; allowed: one of them",
-            "line 17, column 48: workloads[10].slowReader.start: no such field; allowed: resource, namespace, request, version,",
-            "line 18, column 42: workloads[11].slowReader.bytesPerSecond: \"0\" was given; allowed: a size in bytes like",
+            "line 16, column 4: workloads[9].name: a workload above has the same name; allowed: \
+             a name that no other workload has",
+            "line 17, column 4: workloads[10].slowReader: neither bytesPerSecond nor stopFor was given; \
+             allowed: one of them",
+            "line 17, column 48: workloads[10].slowReader.start: no such field; allowed: resource, namespace, \
+             request, version,",
+            "line 18, column 42: workloads[11].slowReader.bytesPerSecond: \"0\" was given; allowed: \
+             a size in bytes like",
             "line 18, column 61: workloads[11].slowReader.every: no such field; allowed: resource,",
             "line 19, column 43: workloads[12].reconnect.spread: \"3s\" was given; allowed: ",
         ];
@@ -397,8 +406,10 @@ workloads:
 kind: LoadProfile
 duration: 5s
 workloads:
-- {name: nodes, clients: 250, http: 2, encoding: metadata, watch: {resource: pods, start: watchList, fieldSelector: 'spec.nodeName=n-{client}'}}
-- {rate: 2.5, clients: 3, gzip: true, list: {resource: deployments.v1.apps, namespace: a, version: notOlderThan, limit: 500}}
+- {name: nodes, clients: 250, http: 2, encoding: metadata,
+   watch: {resource: pods, start: watchList, fieldSelector: 'spec.nodeName=n-{client}'}}
+- {rate: 2.5, clients: 3, gzip: true,
+   list: {resource: deployments.v1.apps, namespace: a, version: notOlderThan, limit: 500}}
 - {churn: {resource: pods, bytes: 8Ki, nodes: 250, creates: 2, deletes: 1}}
 ";
         let profile = Profile::parse("p", yaml).unwrap();

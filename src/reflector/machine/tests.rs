@@ -412,12 +412,14 @@ proptest! {
                     break;
                 }
                 // A fill never goes back behind the state that is still served.
-                Action::Fill { not_older_than, .. } => prop_assert_eq!(not_older_than.map(ResourceVersion::value), held),
+                Action::Fill { not_older_than, .. } => {
+                    prop_assert_eq!(not_older_than.map(ResourceVersion::value), held);
+                }
                 Action::Watch { after } => prop_assert_eq!(Some(after.value()), held),
                 Action::GoOn | Action::Verify => prop_assert!(held.is_some()),
             }
             if let Condition::Unfollowed { since } = health.condition {
-                prop_assert!(heard <= since && since <= now, "not younger than the last that was told, nor of the future");
+                prop_assert!(heard <= since && since <= now, "between upstream's last sign of life and now");
             }
             machine.see(Seen::PauseOver, now);
             if matches!(next.action, Action::Watch { .. } | Action::GoOn) {

@@ -67,13 +67,18 @@ fn spec(application: &Application, node: &str, rng: &mut Rng) -> Value {
         "securityContext": {"runAsUser": 1000, "runAsNonRoot": true, "fsGroup": 1000},
         "schedulerName": "default-scheduler",
         "tolerations": [
-            {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
-            {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+            toleration("node.kubernetes.io/not-ready"),
+            toleration("node.kubernetes.io/unreachable"),
         ],
         "priority": 0,
         "enableServiceLinks": true,
         "preemptionPolicy": "PreemptLowerPriority",
     })
+}
+
+/// As the API server's admission plug-in `DefaultTolerationSeconds` adds it.
+fn toleration(key: &str) -> Value {
+    json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 }
 
 fn container(application: &Application, rng: &mut Rng) -> Value {
@@ -82,7 +87,10 @@ fn container(application: &Application, rng: &mut Rng) -> Value {
     let count = rng.usize(2..=variables.len());
     let env: Vec<_> = variables[..count]
         .iter()
-        .map(|variable| json!({"name": variable, "value": format!("{variable}.{}", application.namespace).to_lowercase()}))
+        .map(|variable| {
+            let value = format!("{variable}.{}", application.namespace).to_lowercase();
+            json!({"name": variable, "value": value})
+        })
         .collect();
     let probe = |path: &str| {
         json!({"httpGet": {"path": path, "port": "http", "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10,

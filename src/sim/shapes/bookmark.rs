@@ -7,17 +7,13 @@ pub(crate) fn object(definition: &Definition, api_version: &str, revision: u64, 
     let kind = &definition.kind;
     if definition.custom {
         let annotations = if initial_end { r#""annotations":{"k8s.io/initial-events-end":"true"},"# } else { "" };
-        return format!(
-            r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{{{annotations}"resourceVersion":"{revision}"}}}}"#
-        )
-        .into_bytes();
+        let metadata = format!(r#"{{{annotations}"resourceVersion":"{revision}"}}"#);
+        return format!(r#"{{"apiVersion":"{api_version}","kind":"{kind}","metadata":{metadata}}}"#).into_bytes();
     }
     let annotations = if initial_end { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
     let zero = zero_value(&definition.plural);
-    format!(
-        r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{revision}"{annotations}}}{zero}}}"#
-    )
-    .into_bytes()
+    let metadata = format!(r#"{{"resourceVersion":"{revision}"{annotations}}}"#);
+    format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{metadata}{zero}}}"#).into_bytes()
 }
 
 /// The part after the metadata, including the leading comma.

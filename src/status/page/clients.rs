@@ -37,7 +37,9 @@ pub(super) fn top(status: &GatewayStatus) -> Markup {
         section {
             h2 {
                 "Top clients"
-                @if status.names_withheld { small { "users are not named on a port that others reach without authorization" } }
+                @if status.names_withheld {
+                    small { "users are not named on a port that others reach without authorization" }
+                }
             }
             (table("clients", none, &head, &rows))
         }

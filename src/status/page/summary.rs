@@ -11,6 +11,9 @@ use crate::status::{
 
 /// Maximum number of troubles on the page; the JSON has all.
 const TROUBLES_SHOWN: usize = 5;
+/// What the tile of spared CPU says when it is pointed at.
+const CPU_SPARED: &str = "By the figures of the manual: what a kube-apiserver would at least have spent on the same \
+                          answers.";
 
 pub(super) fn header(status: &GatewayStatus) -> Markup {
     let GatewayStatus { gateway, upstream, .. } = status;
@@ -26,7 +29,9 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
         header {
             h1 { (mark()) "kube-fanout" }
             span class=(class) { (state_word(gateway.state)) }
-            span.updated { "as of " time datetime=(status.time) { (status.time.replace('T', " ").replace('Z', " UTC")) } }
+            span.updated {
+                "as of " time datetime=(status.time) { (status.time.replace('T', " ").replace('Z', " UTC")) }
+            }
         }
         dl.facts {
             (fact("version", html! { (gateway.version) }))
@@ -52,7 +57,10 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
         @if !failed.is_empty() {
             p.alarm role="alert" {
                 "Not ready: "
-                @for (at, check) in failed.iter().enumerate() { @if at > 0 { ", " } code { (printable(&check.line())) } }
+                @for (at, check) in failed.iter().enumerate() {
+                    @if at > 0 { ", " }
+                    code { (printable(&check.line())) }
+                }
             }
         }
     }
@@ -64,7 +72,8 @@ fn troubles(troubles: &[Trouble]) -> Markup {
         @if !troubles.is_empty() {
             section.troubles role="alert" aria-label="Trouble with the API server" {
                 @for trouble in troubles.iter().take(TROUBLES_SHOWN) {
-                    p class=(if trouble.kind == "forbidden" { "trouble mild" } else { "trouble" }) data-trouble=(trouble.kind) {
+                    @let class = if trouble.kind == "forbidden" { "trouble mild" } else { "trouble" };
+                    p class=(class) data-trouble=(trouble.kind) {
                         strong { (printable(&trouble.headline())) }
                         " for " (duration(trouble.seconds)) ", since "
                         time datetime=(trouble.since) { (trouble.since.replace('T', " ").replace('Z', " UTC")) }
@@ -148,11 +157,12 @@ pub(super) fn tiles(status: &GatewayStatus) -> Markup {
             }
             div.tile {
                 h2 { "API server CPU spared" }
-                p.big title="By the figures of the manual: what a kube-apiserver would at least have spent on the same answers." {
+                p.big title=(CPU_SPARED) {
                     small { "about " } (seconds(*cpu))
                 }
                 p { "an estimate, on the low side" }
-                (draw::sparkline(&last_hour.cpu_cores, draw::top(&last_hour.cpu_cores), "CPU of the gateway over the last hour"))
+                @let cores = &last_hour.cpu_cores;
+                (draw::sparkline(cores, draw::top(cores), "CPU of the gateway over the last hour"))
             }
         }
     }

@@ -190,7 +190,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_refused_or_read_as_another_decoder_reads_them(message in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_are_refused_or_read_as_another_decoder_reads_them(
+            message in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
             prop_assert_eq!(agrees(&message), Ok(()));
         }
     }

@@ -209,7 +209,8 @@ mod tests {
     fn only_groups_behind_a_service_are_aggregated() {
         let list = br#"{"items":[
             {"spec":{"service":null,"group":"apps","version":"v1"}},{"spec":{"version":"v1"}},
-            {"spec":{"service":{"namespace":"kube-system","name":"m"},"group":"metrics.k8s.io","version":"v1beta1"}}]}"#;
+            {"spec":{"service":{"namespace":"kube-system","name":"m"},
+                "group":"metrics.k8s.io","version":"v1beta1"}}]}"#;
         assert_eq!(aggregated(list).unwrap(), HashSet::from([GroupVersion::new("metrics.k8s.io", "v1beta1")]));
     }
 }

@@ -339,7 +339,8 @@ fn ahead(head: ResourceVersion) -> String {
 
 fn behind(head: ResourceVersion, reached: ResourceVersion) -> String {
     format!(
-        "its storage is at version {head}, behind {reached}, which the others had reached: it is another one, or was restored"
+        "its storage is at version {head}, behind {reached}, which the others had reached: it is another one, or was \
+         restored"
     )
 }
 

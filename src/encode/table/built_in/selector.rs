@@ -91,7 +91,10 @@ mod tests {
             ("{}", Some("")),
             (r#"{"matchLabels":{"b":"1","a":""}}"#, Some("a=,b=1")),
             (
-                r#"{"matchLabels":{"b":"1"},"matchExpressions":[{"key":"b","operator":"Exists"},{"key":"a","operator":"In","values":["z","9","10"]}]}"#,
+                concat!(
+                    r#"{"matchLabels":{"b":"1"},"matchExpressions":[{"key":"b","operator":"Exists"},"#,
+                    r#"{"key":"a","operator":"In","values":["z","9","10"]}]}"#,
+                ),
                 Some("a in (10,9,z),b=1,b"),
             ),
             (r#"{"matchExpressions":[{"key":"a","operator":"NotIn","values":["x"]}]}"#, Some("a notin (x)")),
