@@ -1,13 +1,12 @@
 //! Checks the files that a configuration names: whether they exist and can be used together.
 
-use std::error::Error;
-
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{
     ClientsConfig, Config, DelegatedConfig, FrontProxyConfig, IdentityConfig, PemFile, Problem, Problems, Redacted,
     TlsFiles, UpstreamConfig, UpstreamConfigError, is_clear_text,
 };
+use crate::telemetry::Chain;
 
 impl Config {
     /// Reads every file that is named: certificates with their keys, authorities, kubeconfigs. Files that only the
@@ -102,12 +101,12 @@ impl FileCheck {
         let pem = match bundle.read().await {
             Ok(pem) => pem,
             Err(error) => {
-                self.problem(field, &chain(&error), "");
+                self.problem(field, &Chain(&error).to_string(), "");
                 return Vec::new();
             }
         };
         bundle.authorities(&pem).unwrap_or_else(|error| {
-            self.problem(field, &chain(&error), "certificates of authorities, in PEM");
+            self.problem(field, &Chain(&error).to_string(), "certificates of authorities, in PEM");
             Vec::new()
         })
     }
@@ -116,10 +115,10 @@ impl FileCheck {
         match files.read().await {
             Ok(pem) => {
                 if let Err(error) = files.certified_key(&pem) {
-                    self.problem(field, &chain(&error), "a certificate and its key, in PEM");
+                    self.problem(field, &Chain(&error).to_string(), "a certificate and its key, in PEM");
                 }
             }
-            Err(error) => self.problem(field, &chain(&error), ""),
+            Err(error) => self.problem(field, &Chain(&error).to_string(), ""),
         }
     }
 
@@ -152,7 +151,7 @@ impl FileCheck {
                 } else {
                     format!("one of the contexts {contexts}")
                 };
-                self.problem(field, &chain(&error), &allowed);
+                self.problem(field, &Chain(&error).to_string(), &allowed);
             }
         }
     }
@@ -164,19 +163,6 @@ impl FileCheck {
 
 fn is_https(access: &kube_client::Config) -> bool {
     access.cluster_url.scheme_str() == Some("https")
-}
-
-/// The error and its causes, on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = String::new();
-    for error in std::iter::successors(Some(error), |&error| error.source()) {
-        let words = error.to_string().replace('\n', " ");
-        // Some errors of libraries say their cause themselves.
-        if !text.ends_with(&words) {
-            text = if text.is_empty() { words } else { format!("{text}: {words}") };
-        }
-    }
-    text
 }
 
 #[cfg(test)]

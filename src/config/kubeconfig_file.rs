@@ -90,7 +90,7 @@ impl fmt::Display for MalformedKubeconfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::error::Error;
+    use crate::telemetry::Chain;
 
     const SECRET: &str = "SUPERSECRETTOKEN";
 
@@ -100,8 +100,7 @@ mod tests {
         let path = folder.path().join("x.kc");
         fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err();
-        let chain = std::iter::successors(Some(&error as &dyn Error), |&error| error.source());
-        let shown = chain.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+        let shown = Chain(&error).to_string();
         (shown.replace(path.to_str().unwrap(), "x.kc"), format!("{error:?}"))
     }
 

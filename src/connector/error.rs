@@ -11,7 +11,7 @@ use super::{
     servers::NoServer,
     unprocessed::is_unprocessed,
 };
-use crate::telemetry::causes;
+use crate::telemetry::{caused_by, causes};
 
 /// Why a request has no answer. An answer of any status is not an error.
 #[derive(Debug, thiserror::Error)]
@@ -227,18 +227,6 @@ fn of_server(error: &CertificateError) -> Option<&'static str> {
 /// Whether the answer to a TLS handshake was something else.
 fn answers_without_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error).any(|error| matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_))))
-}
-
-/// The first cause of that type in an error's chain.
-pub(super) fn caused_by<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Serves one connection, from its first byte to its last.
 
 use std::{
-    error::Error,
     future::{Future, poll_fn},
     io,
     pin::{Pin, pin},
@@ -20,7 +19,7 @@ use crate::listener::io::Io;
 use crate::listener::protocol::{Protocol, Served, open};
 use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
-use crate::telemetry::{self, Chain, ConnectionError};
+use crate::telemetry::{self, Chain, ConnectionError, caused_by};
 
 /// Time limit for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -153,6 +152,7 @@ fn poll_age(age: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Pol
 /// Counts errors that the client caused. A client that merely disconnects is not an error.
 fn report(error: &hyper::Error, requested: bool) {
     tracing::debug!(error = %Chain(error), "connection ended");
+    let is_of_socket = caused_by::<io::Error>(error).is_some();
     if error.is_parse_too_large() {
         telemetry::limit_reached("request_header_bytes");
     } else if error.is_timeout() {
@@ -160,21 +160,9 @@ fn report(error: &hyper::Error, requested: bool) {
         if !requested {
             telemetry::connection_failed(ConnectionError::HeaderTimeout);
         }
-    } else if !(error.is_incomplete_message() || error.is_body_write_aborted() || caused_by_io(error)) {
+    } else if !(error.is_incomplete_message() || error.is_body_write_aborted() || is_of_socket) {
         telemetry::connection_failed(ConnectionError::Protocol);
     }
-}
-
-/// Whether the error comes from the socket.
-fn caused_by_io(error: &(dyn Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<io::Error>() {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
 }
 
 #[cfg(test)]
@@ -188,7 +176,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use crate::lifecycle::Drained;
-    use crate::listener::protocol::{IDLE_TIMEOUT, REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX};
+    use crate::listener::protocol::{IDLE_TIMEOUT, REQUEST_HEADER_BYTES_MAX};
+    use crate::listener::requests::REQUEST_HEADERS_MAX;
 
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 

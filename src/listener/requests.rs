@@ -19,12 +19,14 @@ use super::{
     in_flight::AnswerPlace,
 };
 use crate::{
-    listener::{Connection, Handler, protocol::REQUEST_HEADERS_MAX},
+    listener::{Connection, Handler},
     telemetry::limit_reached,
 };
 
 /// When a request may be repeated that was refused because its address has too many in flight, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// Maximum header lines: front proxies send one per group of a user. Beyond it: 431.
+pub(super) const REQUEST_HEADERS_MAX: usize = 512;
 
 /// The service that answers the requests of one connection. Cheap to clone.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ mod upstream_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use cache_metrics::CacheMetrics;
-pub use chain::{Chain, causes};
+pub use chain::{Chain, caused_by, causes};
 pub use config_metrics::{config_needs_restart, config_reloaded};
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,

@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("certificate",  &[]),
     ("telemetry",    &["apimachinery"]),
     ("lifecycle",    &[]),
-    ("config",       &["apimachinery", "certificate"]),
+    ("config",       &["apimachinery", "certificate", "telemetry"]),
     // Receives the parts of a request from its caller, and does not depend on the gateway.
     ("traces",       &["apimachinery", "telemetry", "lifecycle"]),
     // Independent of HTTP, tasks and watchers.
