@@ -90,9 +90,9 @@ impl JsonBookmark {
         let metadata = parsed.metadata.get();
         let fields = BookmarkMetadata::read(metadata)?;
         let start = metadata.as_ptr() as usize - object.as_ptr() as usize;
-        let around = (&object[..start], &object[start + metadata.len()..]);
+        let (before, after) = (&object[..start], &object[start + metadata.len()..]);
         let alphabetical = object.starts_with(b"{\"apiVersion\"");
-        let cut = |end: bool| AroundVersion::new(around, &fields, alphabetical, end);
+        let cut = |end: bool| AroundVersion::new(before, after, &fields, alphabetical, end);
         Ok((Self { plain: cut(false), initial_events_end: cut(true) }, fields.version))
     }
 
@@ -143,7 +143,13 @@ impl<'a> BookmarkMetadata<'a> {
 }
 
 impl AroundVersion {
-    fn new(around: (&[u8], &[u8]), fields: &BookmarkMetadata<'_>, alphabetical: bool, end: bool) -> Self {
+    fn new(
+        before_metadata: &[u8],
+        after_metadata: &[u8],
+        fields: &BookmarkMetadata<'_>,
+        alphabetical: bool,
+        end: bool,
+    ) -> Self {
         let mut annotations: BTreeMap<&str, &str> =
             fields.annotations.iter().map(|(name, value)| (&**name, value.get())).collect();
         if end {
@@ -169,8 +175,8 @@ impl AroundVersion {
                 _ => *text += &format!("{comma}\"{name}\":{value}"),
             }
         }
-        let head = [b"{\"type\":\"BOOKMARK\",\"object\":", around.0, b"{", head.as_bytes()].concat();
-        let tail = [tail.unwrap_or_default().as_bytes(), b"}", around.1, b"}\n"].concat();
+        let head = [b"{\"type\":\"BOOKMARK\",\"object\":", before_metadata, b"{", head.as_bytes()].concat();
+        let tail = [tail.unwrap_or_default().as_bytes(), b"}", after_metadata, b"}\n"].concat();
         Self { head: head.into(), tail: tail.into() }
     }
 

@@ -90,7 +90,7 @@ impl Peers {
         let (server, since) = (self.0.upstream.last_version(), Instant::now());
         if let Some(expected) = reflector::Peers::provenance(&namespaces, server.as_deref(), since).await {
             for peer in &self.0.addresses {
-                let question = namespaces.ask((self.0.name, &peer.requests), any, &expected);
+                let question = namespaces.ask(self.0.name, &peer.requests, any, &expected);
                 let failed = match timeout(ANSWER_MAX, question).await {
                     Ok(Ok(_)) => PeerOutcome::NoState.into(),
                     Ok(Err(failed)) => failed,
@@ -162,7 +162,8 @@ impl ResourcePeers {
 
     async fn ask(
         &self,
-        (name, peer): (Uuid, &PeerRequests),
+        name: Uuid,
+        peer: &PeerRequests,
         version: ResourceVersion,
         expected: &Provenance,
     ) -> Result<ResponseBody, Failed> {
@@ -198,7 +199,7 @@ impl ResourcePeers {
             let Question { address, pause } = next?;
             sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
             let (peer, left) = (&addresses[address], SEARCH_MAX.saturating_sub(began.elapsed()));
-            let question = self.ask((shared.name, &peer.requests), not_older_than, expected);
+            let question = self.ask(shared.name, &peer.requests, not_older_than, expected);
             let asked = timeout(ANSWER_MAX.min(left), question).await;
             let failed = match asked {
                 Ok(Ok(body)) => return Ok((address, body)),

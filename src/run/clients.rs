@@ -20,7 +20,8 @@ use crate::{
 /// `shares` limits forwarded requests per client. Also the servers of reviews, where these are other ones.
 pub(super) async fn clients(
     config: &Config,
-    (connector, upstream): (&Connector, &Upstream),
+    connector: &Connector,
+    upstream: &Upstream,
     shares: Shares,
     tasks: &Tasks,
 ) -> Result<(Clients, Vec<Upstream>), RunError> {
@@ -37,8 +38,8 @@ pub(super) async fn clients(
         ClientsConfig::Delegated(delegated) => delegated,
     };
     let (of_tokens, of_access) = (&delegated.authentication.reviews, &delegated.authorization.reviews);
-    let token_reviewer = reviewer(of_tokens.as_ref(), (connector, upstream), tasks).await?;
-    let access_reviewer = reviewer(of_access.as_ref(), (connector, upstream), tasks).await?;
+    let token_reviewer = reviewer(of_tokens.as_ref(), connector, upstream, tasks).await?;
+    let access_reviewer = reviewer(of_access.as_ref(), connector, upstream, tasks).await?;
     let others = [(of_tokens, &token_reviewer), (of_access, &access_reviewer)];
     let others: Vec<_> =
         others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
@@ -56,7 +57,8 @@ pub(super) async fn clients(
 /// by `clients`; in the trusted mode, which does not distinguish clients, by tokens.
 pub(super) async fn metrics_access(
     config: &Config,
-    (connector, upstream): (&Connector, &Upstream),
+    connector: &Connector,
+    upstream: &Upstream,
     clients: &Clients,
     tasks: &Tasks,
 ) -> Result<Option<MetricsAccess>, RunError> {
@@ -65,7 +67,7 @@ pub(super) async fn metrics_access(
     }
     let (authenticator, reviews) = match &config.clients {
         ClientsConfig::Trusted(_) => {
-            let reviewer = reviewer(None, (connector, upstream), tasks).await?;
+            let reviewer = reviewer(None, connector, upstream, tasks).await?;
             let authenticator = Authenticator::delegated(authn::Config::default(), reviewer, tasks).await;
             (authenticator.map_err(RunError::Authorities)?, None)
         }
@@ -73,7 +75,7 @@ pub(super) async fn metrics_access(
             (clients.authenticator.clone(), delegated.authorization.reviews.as_ref())
         }
     };
-    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, (connector, upstream), tasks).await?)))
+    Ok(Some(MetricsAccess::new(authenticator, reviewer(reviews, connector, upstream, tasks).await?)))
 }
 
 async fn authenticator(
@@ -120,7 +122,8 @@ fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) ->
 /// connections break, since they may still lead to the old one.
 async fn reviewer(
     config: Option<&UpstreamConfig>,
-    (connector, upstream): (&Connector, &Upstream),
+    connector: &Connector,
+    upstream: &Upstream,
     tasks: &Tasks,
 ) -> Result<Upstream, RunError> {
     let connector = match config {

@@ -131,8 +131,8 @@ async fn run_following(
     upstream.keep_servers_checked(&tasks);
     upstream.keep_probed(&tasks);
     let (forwarded, watches) = client_shares(&config.limits);
-    let (clients, reviewers) = clients::clients(config, (&connector, &upstream), forwarded.clone(), &tasks).await?;
-    let metrics_access = clients::metrics_access(config, (&connector, &upstream), &clients, &tasks).await?;
+    let (clients, reviewers) = clients::clients(config, &connector, &upstream, forwarded.clone(), &tasks).await?;
+    let metrics_access = clients::metrics_access(config, &connector, &upstream, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let audit_health = audit.as_ref().and_then(AuditLog::health);
     let accounts = Accounts::new(watches.clone(), audit);
