@@ -21,7 +21,7 @@ const LARGE: usize = 300;
 const AT_ONCE: usize = 12;
 
 /// A representation as in `Accept`; `{List}` stands for `List` in the request of a list, and for nothing otherwise.
-struct Form {
+struct Representation {
     accept: &'static str,
     source: Source,
 }
@@ -40,21 +40,27 @@ enum Source {
     Table,
 }
 
-const FORMS: [Form; 8] = [
-    Form { accept: "application/json", source: Source::Memory },
-    Form { accept: wire::CONTENT, source: Source::BuiltinMemory },
-    Form { accept: "application/vnd.kubernetes.protobuf, application/json", source: Source::Memory },
-    Form { accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1", source: Source::Memory },
-    Form { accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1", source: Source::Memory },
-    Form {
+const REPRESENTATIONS: [Representation; 8] = [
+    Representation { accept: "application/json", source: Source::Memory },
+    Representation { accept: wire::CONTENT, source: Source::BuiltinMemory },
+    Representation { accept: "application/vnd.kubernetes.protobuf, application/json", source: Source::Memory },
+    Representation {
+        accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1",
+        source: Source::Memory,
+    },
+    Representation {
+        accept: "application/json;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1",
+        source: Source::Memory,
+    },
+    Representation {
         accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1",
         source: Source::PartialProtobuf,
     },
-    Form {
+    Representation {
         accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{List};g=meta.k8s.io;v=v1beta1",
         source: Source::PartialProtobuf,
     },
-    Form { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Table },
+    Representation { accept: "application/json;as=Table;g=meta.k8s.io;v=v1", source: Source::Table },
 ];
 
 /// `{mark}` is the required source, `{watch}` and `{absent}` those of watches and of missing objects, `{l}` is the
@@ -98,14 +104,14 @@ async fn all(side: &Side, large: &str, large_part: &str, has_watch_list: bool) -
     make_large(direct, large_part).await?;
     let resources = stream::iter(resources).map(|resource| prepared(side, resource));
     let resources: Vec<_> = resources.buffer_unordered(AT_ONCE).try_collect().await?;
-    tally.note(format!("{} resources in {} forms", resources.len(), FORMS.len()));
+    tally.note(format!("{} resources in {} forms", resources.len(), REPRESENTATIONS.len()));
 
     let mut cases = Vec::new();
     for (resource, object) in &resources {
-        for form in &FORMS {
+        for representation in &REPRESENTATIONS {
             cases.extend(cases::table(
-                &rows(resource, form, object.is_some(), has_watch_list),
-                &values(resource, form, object.as_deref()),
+                &rows(resource, representation, object.is_some(), has_watch_list),
+                &values(resource, representation, object.as_deref()),
             )?);
         }
     }
@@ -174,8 +180,8 @@ async fn prepared(side: &Side, resource: Resource) -> Result<(Resource, Option<S
     Ok((resource, first.map(|(path, _)| path)))
 }
 
-fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool) -> String {
-    let is_served = match form.source {
+fn rows(resource: &Resource, representation: &Representation, has_object: bool, has_watch_list: bool) -> String {
+    let is_served = match representation.source {
         Source::Memory => true,
         Source::BuiltinMemory => !resource.is_custom(),
         Source::PartialProtobuf => !resource.is_custom() || has_watch_list,
@@ -183,10 +189,11 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
         Source::Table => printed::is_printed(&resource.collection()),
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
-    let watch = if form.source == Source::Table { ">" } else { mark };
+    let watch = if representation.source == Source::Table { ">" } else { mark };
     // A Status has its own representation for clients that only accept metadata, or protobuf of a resource without
     // protobuf.
-    let is_absent_odd = form.accept.contains("as=") || resource.is_custom() && form.accept.starts_with(wire::CONTENT);
+    let is_absent_odd = representation.accept.contains("as=")
+        || resource.is_custom() && representation.accept.starts_with(wire::CONTENT);
     let absent = if is_absent_odd { ">" } else { mark };
     let object_rows = if has_object { OBJECT_ROWS } else { "" };
     let watch_list_rows = if has_watch_list { WATCH_LIST_ROWS } else { "" };
@@ -197,19 +204,19 @@ fn rows(resource: &Resource, form: &Form, has_object: bool, has_watch_list: bool
         .replace("{absent}", absent)
 }
 
-fn values(resource: &Resource, form: &Form, object: Option<&str>) -> HashMap<&'static str, String> {
+fn values(resource: &Resource, representation: &Representation, object: Option<&str>) -> HashMap<&'static str, String> {
     HashMap::from([
         ("c", resource.collection()),
         ("object", object.unwrap_or_default().to_owned()),
-        ("l", form.accept.replace("{List}", "List")),
-        ("f", form.accept.replace("{List}", "")),
+        ("l", representation.accept.replace("{List}", "List")),
+        ("f", representation.accept.replace("{List}", "")),
     ])
 }
 
 /// Checks that large lists come in gzip from both sides, so that compressed bodies were compared.
 async fn compressed(side: &Side, large: &str, tally: &mut Tally) -> Result<()> {
-    for form in &FORMS {
-        let accept = form.accept.replace("{List}", "List");
+    for representation in &REPRESENTATIONS {
+        let accept = representation.accept.replace("{List}", "List");
         let ask =
             Ask::get(format!("{large}?resourceVersion=0")).header("accept", &accept).header("accept-encoding", "gzip");
         for endpoint in [&side.server.endpoint, &side.gateway.endpoint] {

@@ -22,9 +22,9 @@ const READY: &str = "/readyz";
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// What a server has answered.
+/// What the questions to one server have shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CheckResult {
     Said(Said),
     /// It is too busy to say who it is: it answers with 429, or with 503 and a time to ask again. `unready` as in
     /// [`Said`].
@@ -76,7 +76,7 @@ struct ItemMetadata {
     uid: String,
 }
 
-impl Answer {
+impl CheckResult {
     pub(super) fn said(&self) -> Option<&Said> {
         if let Self::Said(said) = self { Some(said) } else { None }
     }
@@ -102,14 +102,14 @@ enum Who {
 }
 
 /// Asks the server at that place in the configuration.
-pub(super) async fn ask(checks: &ServerChecks, index: usize) -> Answer {
+pub(super) async fn ask(checks: &ServerChecks, index: usize) -> CheckResult {
     asked(checks, index).await.unwrap_or_else(|answer| answer)
 }
 
-async fn asked(checks: &ServerChecks, index: usize) -> Result<Answer, Answer> {
+async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, CheckResult> {
     let deadline = Instant::now() + ANSWER_MAX;
     let get = async |path| {
-        let silent = || Answer::Silent(format!("it does not answer {path} within {ANSWER_MAX:?}"));
+        let silent = || CheckResult::Silent(format!("it does not answer {path} within {ANSWER_MAX:?}"));
         timeout_at(deadline, get(checks, index, path)).await.unwrap_or_else(|_| Err(silent()))
     };
     let who = who(&get(WHO).await?)?;
@@ -118,58 +118,58 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<Answer, Answer> {
     let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
     let (uid, head) = match who {
         Who::Told(uid, head) => (uid, head),
-        Who::Busy(error) => return Ok(Answer::Busy { error, unready }),
+        Who::Busy(error) => return Ok(CheckResult::Busy { error, unready }),
     };
     // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
     let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
     let version = version.and_then(|answer| server_version::parse(answer.body()));
-    Ok(Answer::Said(Said { uid, head, version, unready }))
+    Ok(CheckResult::Said(Said { uid, head, version, unready }))
 }
 
-async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, Answer> {
+async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, CheckResult> {
     let request = Request::get(path).header(header::ACCEPT, "application/json").body(RequestBody::Empty);
-    let request = request.map_err(|error| Answer::Untold(error.to_string()))?;
+    let request = request.map_err(|error| CheckResult::Untold(error.to_string()))?;
     let answer = checks.send(index, request).await.map_err(|error| {
         let text = Chain(&error).to_string();
         match error {
-            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) => Answer::Unreachable(text),
-            SendError::ConnectionLost { .. } => Answer::Silent(text),
+            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) => CheckResult::Unreachable(text),
+            SendError::ConnectionLost { .. } => CheckResult::Silent(text),
             SendError::InvalidTarget
             | SendError::RequestBody(_)
             | SendError::Credentials(_)
             | SendError::Saturated
             | SendError::ClientShare
-            | SendError::Malformed(_) => Answer::Untold(text),
+            | SendError::Malformed(_) => CheckResult::Untold(text),
         }
     })?;
     let (head, body) = answer.into_parts();
     match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
         Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-        Err(error) => Err(Answer::Silent(format!("its response to {path} ended early: {error}"))),
+        Err(error) => Err(CheckResult::Silent(format!("its response to {path} ended early: {error}"))),
     }
 }
 
-fn who(answer: &Response<Bytes>) -> Result<Who, Answer> {
+fn who(answer: &Response<Bytes>) -> Result<Who, CheckResult> {
     let (status, body) = (answer.status(), answer.body());
     if status != StatusCode::OK {
         let message = Status::message_in(body).unwrap_or_default();
         let error = format!("the list of the namespace kube-system was answered with {status}: {message}");
         let is_asked_later = answer.headers().contains_key(header::RETRY_AFTER);
         return match status {
-            StatusCode::UNAUTHORIZED => Err(Answer::Denied(Denial::Unauthorized, error)),
-            StatusCode::FORBIDDEN => Err(Answer::Denied(Denial::Forbidden, error)),
+            StatusCode::UNAUTHORIZED => Err(CheckResult::Denied(Denial::Unauthorized, error)),
+            StatusCode::FORBIDDEN => Err(CheckResult::Denied(Denial::Forbidden, error)),
             StatusCode::TOO_MANY_REQUESTS => Ok(Who::Busy(error)),
             StatusCode::SERVICE_UNAVAILABLE if is_asked_later => Ok(Who::Busy(error)),
-            _ => Err(Answer::Untold(error)),
+            _ => Err(CheckResult::Untold(error)),
         };
     }
     let list: List = serde_json::from_slice(body)
-        .map_err(|error| Answer::Untold(format!("its list of the namespace kube-system is not valid: {error}")))?;
+        .map_err(|error| CheckResult::Untold(format!("its list of the namespace kube-system is not valid: {error}")))?;
     let Some(item) = list.items.into_iter().next() else {
-        return Err(Answer::Untold("it has no namespace kube-system".to_owned()));
+        return Err(CheckResult::Untold("it has no namespace kube-system".to_owned()));
     };
     let head = ResourceVersion::parse(&list.metadata.resource_version).ok();
-    let head = head.ok_or_else(|| Answer::Untold("its list of namespaces has no version".to_owned()))?;
+    let head = head.ok_or_else(|| CheckResult::Untold("its list of namespaces has no version".to_owned()))?;
     Ok(Who::Told(item.metadata.uid, head))
 }
 
@@ -196,8 +196,9 @@ mod tests {
         Connector::to_servers(&server.config, &[address], None).unwrap().server_checks().unwrap()
     }
 
-    /// What is made of these answers: to the question who it is, with or without `Retry-After`, and to `/readyz`.
-    async fn made_of(status: u16, retries: bool, ready: u16) -> Answer {
+    /// The result for a server that answers the question who it is with `status`, with or without `Retry-After`, and
+    /// `/readyz` with `ready`.
+    async fn made_of(status: u16, retries: bool, ready: u16) -> CheckResult {
         let server = TestServer::start(move |request: Request<Incoming>| async move {
             let answer = Response::builder();
             match request.uri().path() {
@@ -227,8 +228,10 @@ mod tests {
             (500, true, 200, "failing", true),
         ] {
             let answer = made_of(status, retries, ready).await;
-            let unready =
-                matches!(&answer, Answer::Said(Said { unready: Some(_), .. }) | Answer::Busy { unready: Some(_), .. });
+            let unready = matches!(
+                &answer,
+                CheckResult::Said(Said { unready: Some(_), .. }) | CheckResult::Busy { unready: Some(_), .. }
+            );
             assert_eq!((answer.reason(), unready), (reason, !is_ready), "{status} {retries} {ready}: {answer:?}");
         }
     }

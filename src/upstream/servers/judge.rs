@@ -13,7 +13,7 @@ use std::{mem, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    answer::{Answer, Said},
+    answer::{CheckResult, Said},
     contest::{Shown, odd},
 };
 use crate::{apimachinery::ResourceVersion, connector::Finding};
@@ -58,8 +58,9 @@ struct Known {
     silent: u32,
     /// Since when all its answers say that it is too busy.
     busy_since: Option<Instant>,
-    /// Rounds in which it is not asked, and how many there were the last time.
+    /// For how many more rounds it is not asked.
     rest: u32,
+    /// For how many rounds it was not asked the last time.
     rested: u32,
 }
 
@@ -100,8 +101,9 @@ impl Judge {
     }
 
     /// Judges the answers of a round; `None` for servers that were not asked.
-    pub(super) fn round(&mut self, answers: &[Option<Answer>], now: Instant) -> Judgement {
-        let said: Vec<Option<&Said>> = answers.iter().map(|answer| answer.as_ref().and_then(Answer::said)).collect();
+    pub(super) fn round(&mut self, answers: &[Option<CheckResult>], now: Instant) -> Judgement {
+        let said: Vec<Option<&Said>> =
+            answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::said)).collect();
         let is_another = self.recognize(&said, now);
         let strayed = self.strayed(&said);
         self.reference = self.reference(&said, &strayed);
@@ -192,41 +194,46 @@ impl Judge {
     fn judge(
         &mut self,
         index: usize,
-        answer: &Answer,
+        answer: &CheckResult,
         said: &[Option<&Said>],
         is_another: bool,
         now: Instant,
     ) -> Option<Finding> {
         let known = &mut self.servers[index];
         let busy_for = known.busy_for(answer, now);
-        known.silent = if let Answer::Silent(_) = answer { known.silent + 1 } else { 0 };
+        known.silent = if let CheckResult::Silent(_) = answer { known.silent + 1 } else { 0 };
         let is_member = known.standing == Standing::Member;
         match answer {
             // It may have been in use for the cluster before.
-            Answer::Said(answer) => self.judge_said(index, answer, said).or_else(|| is_another.then(uncompared)),
-            Answer::Busy { .. } | Answer::Untold(_) | Answer::Denied(..) | Answer::Silent(_)
+            CheckResult::Said(answer) => self.judge_said(index, answer, said).or_else(|| is_another.then(uncompared)),
+            CheckResult::Busy { .. } | CheckResult::Untold(_) | CheckResult::Denied(..) | CheckResult::Silent(_)
                 if known.standing == Standing::Foreign =>
             {
                 known.rest = known.rested;
                 None
             }
-            Answer::Busy { unready: Some(error), .. } if is_member => {
+            CheckResult::Busy { unready: Some(error), .. } if is_member => {
                 Some(Finding::Unwell { reason: "not_ready", error: error.clone() })
             }
             // Busy is not broken: others would only become busier without it. But it may be so for other reasons.
-            Answer::Busy { .. } if is_member && busy_for < BUSY_MAX => None,
-            Answer::Busy { error, .. } | Answer::Untold(error) | Answer::Denied(_, error) if is_member => {
+            CheckResult::Busy { .. } if is_member && busy_for < BUSY_MAX => None,
+            CheckResult::Busy { error, .. } | CheckResult::Untold(error) | CheckResult::Denied(_, error)
+                if is_member =>
+            {
                 Some(Finding::Unwell { reason: answer.reason(), error: error.clone() })
             }
-            Answer::Silent(error) if is_member && known.silent < SILENT_MAX => {
+            CheckResult::Silent(error) if is_member && known.silent < SILENT_MAX => {
                 Some(Finding::Unwell { reason: "silent", error: error.clone() })
             }
             // It may be another one when it answers again.
-            Answer::Denied(denial, error) => {
+            CheckResult::Denied(denial, error) => {
                 self.forget(index);
                 Some(Finding::Denied { denial: *denial, error: error.clone() })
             }
-            Answer::Busy { error, .. } | Answer::Silent(error) | Answer::Untold(error) | Answer::Unreachable(error) => {
+            CheckResult::Busy { error, .. }
+            | CheckResult::Silent(error)
+            | CheckResult::Untold(error)
+            | CheckResult::Unreachable(error) => {
                 self.forget(index);
                 Some(Finding::Unknown { reason: answer.reason(), error: error.clone() })
             }
@@ -318,8 +325,8 @@ impl Known {
     }
 
     /// How long its answers have said that it is too busy, this one included.
-    fn busy_for(&mut self, answer: &Answer, now: Instant) -> Duration {
-        let is_busy = matches!(answer, Answer::Busy { .. });
+    fn busy_for(&mut self, answer: &CheckResult, now: Instant) -> Duration {
+        let is_busy = matches!(answer, CheckResult::Busy { .. });
         self.busy_since = is_busy.then(|| self.busy_since.unwrap_or(now));
         self.busy_since.map_or(Duration::ZERO, |since| now.duration_since(since))
     }

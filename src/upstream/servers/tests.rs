@@ -4,24 +4,24 @@ use proptest::prelude::*;
 
 use super::{answer::Said, *};
 use crate::{apimachinery::ResourceVersion, connector::Finding};
-use answer::Answer;
+use answer::CheckResult;
 
-fn said(uid: &str, head: u64) -> Option<Answer> {
+fn said(uid: &str, head: u64) -> Option<CheckResult> {
     let head = ResourceVersion::new(head).unwrap();
-    Some(Answer::Said(Said { uid: uid.to_owned(), head, version: Some("v1".to_owned()), unready: None }))
+    Some(CheckResult::Said(Said { uid: uid.to_owned(), head, version: Some("v1".to_owned()), unready: None }))
 }
 
-fn away() -> Option<Answer> {
-    Some(Answer::Unreachable("refused".to_owned()))
+fn away() -> Option<CheckResult> {
+    Some(CheckResult::Unreachable("refused".to_owned()))
 }
 
-fn silent() -> Option<Answer> {
-    Some(Answer::Silent("silent".to_owned()))
+fn silent() -> Option<CheckResult> {
+    Some(CheckResult::Silent("silent".to_owned()))
 }
 
-fn busy(is_ready: bool) -> Option<Answer> {
+fn busy(is_ready: bool) -> Option<CheckResult> {
     let unready = (!is_ready).then(|| "it ends".to_owned());
-    Some(Answer::Busy { error: "429".to_owned(), unready })
+    Some(CheckResult::Busy { error: "429".to_owned(), unready })
 }
 
 /// A judge and its time. Servers that it does not ask get no answer.
@@ -38,7 +38,7 @@ impl Court {
     }
 
     /// The state of each server after a round: `r`eady, un`w`ell, `u`nknown, `f`oreign.
-    fn round(&mut self, answers: &[Option<Answer>]) -> String {
+    fn round(&mut self, answers: &[Option<CheckResult>]) -> String {
         let due = self.judge.due();
         let asked = answers.iter().zip(due).map(|(answer, due)| answer.clone().filter(|_| due));
         self.now += CHECK_EVERY;
@@ -190,7 +190,7 @@ fn a_silent_server_is_set_aside_and_then_unknown() {
 #[test]
 fn a_server_that_reports_no_identity_keeps_its_state() {
     let mut court = Court::of(2);
-    let untold = || Some(Answer::Untold("403".to_owned()));
+    let untold = || Some(CheckResult::Untold("403".to_owned()));
     assert_eq!(court.round(&[said("a", 5), untold()]), "ru");
     assert_eq!(court.round(&[untold(), untold()]), "wu");
     assert_eq!(court.round(&[said("a", 5), untold()]), "ru");
@@ -200,7 +200,7 @@ fn a_server_that_reports_no_identity_keeps_its_state() {
 fn a_server_that_is_not_ready_is_set_aside() {
     let mut court = Court::of(1);
     let mut answer = said("a", 5);
-    if let Some(Answer::Said(said)) = &mut answer {
+    if let Some(CheckResult::Said(said)) = &mut answer {
         said.unready = Some("500".to_owned());
     }
     assert_eq!(court.round(&[answer]), "w");
@@ -303,7 +303,7 @@ fn a_member_that_falls_behind_itself_is_refused_even_if_it_is_the_reference_of_t
 #[test]
 fn caches_are_notified_only_of_findings_about_servers_in_use() {
     let mut court = Court::of(2);
-    let mut strayed = |answers: &[Option<Answer>]| {
+    let mut strayed = |answers: &[Option<CheckResult>]| {
         let judgement = court.judge.round(answers, court.now);
         (judgement.is_another, judgement.has_strayed)
     };
