@@ -53,7 +53,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
         /// Also ask the API servers, as the gateway would, whether they answer, have the resources of cache.prewarm and
-        /// cache.exclude, and let the gateway do what it has to do.
+        /// cache.exclude, and grant the rights that the gateway needs.
         #[arg(long)]
         online: bool,
     },

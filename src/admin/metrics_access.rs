@@ -10,7 +10,7 @@ use crate::authn::{Authenticator, Unauthenticated};
 use crate::authz;
 use crate::fairness::{ClientKey, Shares, share_of};
 use crate::listener::Connection;
-use crate::telemetry;
+use crate::telemetry::{self, Chain};
 use crate::upstream::Upstream;
 
 /// Authenticates clients and authorizes their scrapes. Cheap to clone.
@@ -79,7 +79,7 @@ impl MetricsAccess {
             Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone(), path }),
             Ok(None) => Err(Denied::NoVerdict),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, path, "cannot review access");
+                tracing::warn!(error = %Chain(&error), path, "cannot review access");
                 Err(Denied::NoVerdict)
             }
         }

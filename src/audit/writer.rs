@@ -11,7 +11,7 @@ use super::{
     file::{AuditFile, Lines},
     health::AuditHealth,
 };
-use crate::telemetry;
+use crate::telemetry::{self, Chain};
 
 /// Maximum number of events per write.
 pub(super) const BATCH_MAX: usize = 256;
@@ -61,7 +61,7 @@ impl<S: Sink> Writer<S> {
         let has_changed = self.health.ends(written.is_ok());
         match &written {
             Err(error) if has_changed => {
-                tracing::error!(error = error as &dyn std::error::Error, "cannot write audit events");
+                tracing::error!(error = %Chain(error), "cannot write audit events");
             }
             Ok(()) if has_changed => tracing::info!("audit events are written again"),
             Ok(()) | Err(_) => {}

@@ -210,7 +210,7 @@ fn begin(cachers: &Cachers, config: &Config) {
 fn tell_doubts(config: &Config) {
     let doubts = config.doubtful_resources().into_iter().filter(|doubt| doubt.field.starts_with("cache.exclude"));
     for Problem { field, found, .. } in doubts {
-        tracing::warn!(field, error = found, "a resource that is not to be cached may be misspelt");
+        tracing::warn!(field, error = found, "a resource of cache.exclude may be misspelt");
     }
 }
 
@@ -235,7 +235,7 @@ fn announce(sockets: &Sockets, access: &kube_client::Config, mode: &str, file: O
         tracing::info!(%address, %upstream, mode, version, config, "serving");
     }
     if let Some((admin, _)) = &sockets.admin {
-        tracing::info!(address = %admin.address(), "admin port");
+        tracing::info!(address = %admin.address(), "serving the admin port");
     }
 }
 

@@ -51,8 +51,8 @@ impl Upstream {
         if uid.is_none() && known.asked.as_ref().is_none_or(|(_, uid)| uid.is_some()) {
             tracing::warn!(
                 error,
-                "cannot read the uid of the namespace kube-system: a replaced cluster may go unnoticed, and peers are \
-                 neither asked nor answered"
+                "cannot read the uid of the namespace kube-system, for which the gateway needs get on it: a replaced \
+                 cluster may go unnoticed, and peers are neither asked nor answered"
             );
         }
         known.asked = Some((at, uid.clone()));
@@ -74,7 +74,7 @@ impl Upstream {
         }
     }
 
-    /// Records that the cluster is another one than before: nothing of what was requested until now is used.
+    /// Records that the cluster was replaced: no answer to an earlier request is used any more.
     fn replaced(&self) {
         self.shared.connector.break_all();
         // At the end: what was requested on a connection that is broken now, is from before.

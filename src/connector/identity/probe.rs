@@ -18,6 +18,7 @@ use crate::{
     apimachinery::{Status, UserInfo},
     connector::RequestBody,
     lifecycle::Tasks,
+    telemetry::Chain,
 };
 
 /// Supported since Kubernetes 1.28. Older servers refuse it, and the refusal contains the user's name.
@@ -95,9 +96,9 @@ impl AsFrontProxy {
                 }
                 Said::NotBelieved(error) => {
                     self.belief.set(false);
-                    tracing::error!(error = &error as &dyn std::error::Error, "front-proxy certificate not used");
+                    tracing::error!(error = %Chain(&error), "front-proxy certificate not used");
                 }
-                Said::Nothing(why) => tracing::debug!(%why, "front-proxy certificate still not checked"),
+                Said::Nothing(why) => tracing::debug!(error = %why, "front-proxy certificate still not checked"),
             }
         }
     }

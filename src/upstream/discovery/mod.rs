@@ -225,8 +225,8 @@ impl Discovery {
 }
 
 impl Upstream {
-    /// Whether another server answers for the group version of a resource now, asked anew; `false` if the gateway may
-    /// not list API services.
+    /// Asks whether another server answers for the group version of a resource now; `false` if the gateway may not list
+    /// API services.
     pub(super) async fn is_aggregated(&self, gvr: &GroupVersionResource) -> Result<bool, FetchError> {
         // A custom resource's group and version are domain names.
         let query = format!("fieldSelector=metadata.name%3D{}.{}", gvr.version, gvr.group);
@@ -248,7 +248,7 @@ impl Upstream {
 }
 
 impl Shared {
-    /// What is known for a caller that came at `called`.
+    /// What is known of a resource, for a caller that asked at `called`.
     fn look_up(&self, gvr: &GroupVersionResource, called: Instant) -> Knowledge {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let storage = self.upstream.storage();
@@ -290,7 +290,8 @@ impl Shared {
             report(known.failure.as_ref(), read.as_ref().err());
             if read.as_ref().is_ok_and(|table| table.hides_services) && !known.table.hides_services {
                 tracing::warn!(
-                    "no permission to list apiservices: only the core group and custom resources are cached"
+                    "no permission to list apiservices, so only the core group and custom resources are cached; \
+                     grant it (config/rbac.yaml)"
                 );
             }
             match read {
