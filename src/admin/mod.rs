@@ -32,8 +32,8 @@ pub struct Check {
     pub ready: bool,
     /// Whether the gateway is ready only if this is. A cache that fills while requests are forwarded is not required.
     pub required: bool,
-    /// What happens while it is not ready, for one that is not required; otherwise why it is not, if that is known. Any
-    /// client may read it.
+    /// What to show while it is not ready. If it is required: the cause, or nothing if that is unknown. If it is not:
+    /// what the gateway does without it. Any client may read it.
     pub otherwise: &'static str,
 }
 

@@ -87,7 +87,7 @@ pub(super) struct Shared {
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) peers: Option<Peers>,
-    /// The last definition that was requested could not be read: the log has a line for that.
+    /// Whether the last definition that was requested could not be read. The log then has a line about it.
     pub(super) has_no_definitions: AtomicBool,
     pub(super) config: watch::Sender<Config>,
     /// The resources to prewarm at the start of the gateway, which is not ready before they are filled.
@@ -197,8 +197,8 @@ impl Cachers {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
     }
 
-    /// What a peer is told that asks for the state of a cache: the lowest lot that this gateway knows of, if the cache
-    /// is being filled; `None` unless it will have the state soon.
+    /// The lowest lot that this gateway knows of, for a peer that asks for the state of a cache; `None` unless the
+    /// cache is being filled.
     pub fn lot(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Lot> {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.lot()
     }

@@ -42,7 +42,7 @@ enum Origin {
     Definition,
     /// The server's code. Its rules are implemented here for some releases.
     Code,
-    /// A definition or code of which nothing certain is known.
+    /// A definition that is not understood, or the code of a release that was not compared.
     Unknown,
 }
 

@@ -38,13 +38,13 @@ impl Entry {
         Arc::new(Self { state, restart: Mutex::default(), asked: Mutex::new(Instant::now()), lowest: Arc::default() })
     }
 
-    /// For the search.
+    /// The lowest lot that the search for a peer with the state has heard of; the search sets it.
     pub(super) fn lowest_lot(&self) -> Arc<LowestLot> {
         self.lowest.clone()
     }
 
-    /// What a peer is told that asks for the state: the lowest lot that this gateway knows of, if it is about to have
-    /// the state.
+    /// The lowest lot that this gateway knows of, for a peer that asks for the state; `None` unless this gateway is
+    /// about to have the state itself.
     pub(super) fn lot(&self) -> Option<Lot> {
         matches!(*self.state.borrow(), State::Not(NotCached::Filling)).then(|| self.lowest.get())?
     }

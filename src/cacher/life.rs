@@ -195,7 +195,7 @@ impl Shared {
 /// A resource that cannot be cached.
 struct Unfit {
     why: NotCached,
-    /// How long it is not looked up again.
+    /// How long this finding is used before the resource is looked up again.
     known_for: Duration,
 }
 

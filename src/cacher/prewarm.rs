@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_secs(30);
 /// The delay after the first check: discovery has answered by then.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// Why a name is not that of a resource that can be cached.
+/// Shown for a name of `cache.prewarm` whose API group the API server does not have.
 pub const NO_SUCH_GROUP: &str = "the API server has no such API group";
 pub const NO_SUCH_RESOURCE: &str =
     "the API server has no such resource; write the plural name with its group, like deployments.apps";
@@ -69,7 +69,7 @@ impl Cachers {
                 changed = timeout(pause, config.changed()) => changed.is_ok(),
                 () = self.shared.upstream.recovered_since(began) => true,
             };
-            // Caches wait for it; to find that it cannot be reached costs it nothing.
+            // These caches wait for upstream, and asking one that cannot be reached costs it nothing.
             pause = if is_changed || self.shared.upstream.is_unreachable() { FIRST } else { EVERY };
         }
     }

@@ -161,8 +161,8 @@ impl Proofs {
         if store.reader.progress() >= head { Ok(()) } else { Err(Unproven::NoBookmark) }
     }
 
-    /// Returns when the store's objects up to `version`, which upstream has reached, are known to be of the schema that
-    /// the resource has now.
+    /// Returns when the store's objects up to `version` are known to be of the resource's current schema. Upstream must
+    /// have reached `version`.
     pub(super) async fn prove_schema(
         &self,
         version: ResourceVersion,

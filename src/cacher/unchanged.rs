@@ -88,8 +88,8 @@ mod tests {
         reader.snapshot()
     }
 
-    /// What is answered for each of the versions, and how often upstream was asked; it has `counted` objects at every
-    /// version after 10, and has compacted the others.
+    /// The answer for each of the versions, and how often upstream was asked. Upstream has `counted` objects at every
+    /// version after 10, and has compacted the versions up to 10.
     async fn asked<const N: usize>(versions: [u64; N], held: &[u64], counted: usize) -> ([bool; N], usize) {
         let (unchanged, snapshot, questions) = (Unchanged::default(), holding(held), AtomicUsize::new(0));
         let mut answers = [false; N];

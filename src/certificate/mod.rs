@@ -1,10 +1,10 @@
 //! The fields of X.509 certificates that webpki does not give away: names, purposes and validity. Pure.
 //!
-//! What is read here is read as Go's crypto/x509, with which the API server reads it, does: from DER without anything
-//! behind it, no extension twice, no character outside the alphabet of its type of string, no negative serial number.
-//! The content of other extensions is not looked at: the API server refuses a handshake with, for example, an
-//! alternative name that is no valid URI, or certificate policies that cannot be read, and the gateway does not. Such a
-//! certificate identifies the same user all the same, since it is signed by an authority.
+//! Certificates are parsed as strictly as the API server parses them, with Go's crypto/x509: nothing may follow the
+//! DER, no extension may occur twice, strings may only have characters of their type's alphabet, and serial numbers
+//! must not be negative. The content of other extensions is not checked. So the gateway accepts some certificates with
+//! which the API server refuses a handshake, for example one whose alternative name is not a valid URI. That is no
+//! risk: they are signed by an authority, and identify the same user.
 
 #![expect(clippy::result_large_err, reason = "asn1's error, in the code that its macros generate, too")]
 

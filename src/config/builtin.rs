@@ -61,7 +61,8 @@ impl Config {
     }
 }
 
-/// The built-in resource of a name, or the one that is most likely meant by it. `None` for what others may have.
+/// The built-in resource with this name, or the one that the name most likely means. `None` if the group may be that of
+/// a custom resource or an aggregated API.
 pub(super) fn built_in(name: &GroupResource) -> Option<GroupResource> {
     if known().any(|(group, resource)| group == &*name.group && resource == &*name.resource) {
         return Some(name.clone());

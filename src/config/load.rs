@@ -47,7 +47,8 @@ impl Checked {
         Problems(self.problems.clone()).located(&self.text).0
     }
 
-    /// What is worth knowing, except of fields that have a problem, which says more.
+    /// What the author may want to know though it is no problem. Fields with a problem have no note: the problem says
+    /// more.
     #[must_use]
     pub fn notes(&self) -> Vec<Problem> {
         let has_problem = |field: &str| !field.is_empty() && self.problems.iter().any(|other| other.field == field);

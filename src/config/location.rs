@@ -19,7 +19,7 @@ pub(super) struct Locations {
     fields: HashMap<String, Location>,
     /// Why the text is not YAML.
     fault: Option<Problem>,
-    /// Fields that are given twice, which a configuration must not have. Without those within such a field.
+    /// Fields that are given twice, which a configuration must not have. Fields within such a field are left out.
     repeated: Vec<Problem>,
     /// Where a second document begins, which a configuration must not have. Its fields are not among these.
     second: Option<Problem>,

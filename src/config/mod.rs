@@ -125,7 +125,7 @@ pub struct Config {
     /// At least one.
     pub listeners: Vec<ListenerConfig>,
     pub upstream: UpstreamConfig,
-    /// The API servers of the upstream's cluster, dialled in place of its address; none for that address alone.
+    /// The API servers of the upstream's cluster, dialled in place of its address. Empty: only that address is dialled.
     pub servers: Vec<ServerAddress>,
     pub clients: ClientsConfig,
     pub cache: CacheConfig,
@@ -191,7 +191,7 @@ pub struct CacheConfig {
     pub peers: Option<PeersConfig>,
     /// The gateway is not ready while a cache has had no contact to upstream for this time. `None`: no limit.
     pub max_staleness: Option<Duration>,
-    /// What happens to the watches of such a cache.
+    /// What happens to the watches of a cache that has had no contact for longer than `max_staleness`.
     pub stale_watches: StaleWatches,
     /// How often each cache is compared with upstream. `None`: never.
     pub verify_interval: Option<Duration>,
@@ -286,7 +286,8 @@ impl AdminConfig {
 pub struct LimitsConfig {
     /// Open connections of all listeners together; further ones wait in the kernel's queue.
     pub connections: usize,
-    /// Open connections from one IP address, `connections` at most; further ones are closed if it is fewer than those.
+    /// Open connections from one IP address, at most as many as `connections`; further ones are closed. If both are
+    /// equal, they wait in the kernel's queue.
     pub connections_per_address: usize,
     /// Concurrent forwarded requests of one client; further ones are answered with 429.
     pub forwarded_per_client: usize,

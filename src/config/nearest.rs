@@ -34,8 +34,8 @@ const SHORT_NAMES: &[(&str, &str)] = &[
     ("svc", "services"),
 ];
 
-/// Of the resources `known`, as group and name, the one that is most likely meant by a name that is not among them: the
-/// same name in another group, what it is short for, the plural of it, or a name with few other letters.
+/// The resource among `known` (groups and names) that a name which is not among them most likely means: the same name
+/// in another group, the long form of a short name, the plural, or a name that differs in few letters.
 pub(crate) fn meant<'a>(
     name: &GroupResource,
     known: impl Iterator<Item = (&'a str, &'a str)> + Clone,

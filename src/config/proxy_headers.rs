@@ -11,7 +11,7 @@ const USUAL: &str = "x-remote-";
 pub struct ProxyHeaders {
     /// The first header with a value is used.
     pub user: Vec<HeaderName>,
-    /// As for the user.
+    /// The first header with a value is used, as for the user.
     pub uid: Vec<HeaderName>,
     /// All values of all these headers are used.
     pub group: Vec<HeaderName>,

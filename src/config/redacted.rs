@@ -61,7 +61,7 @@ impl Redacted {
     }
 }
 
-/// The words for an error that quotes what it is about.
+/// The words in place of an error that quotes content, which may be secret; `None` for an error that quotes nothing.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others quote nothing")]
 fn fixed(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<AuthError>() {
@@ -125,7 +125,7 @@ mod tests {
 
     const SECRET: &str = "SUPERSECRET";
 
-    /// What is told of a user of a kubeconfig, by its fields.
+    /// The error for a kubeconfig's user with these fields.
     fn told(user: &serde_json::Value) -> String {
         let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
         config.auth_info = serde_json::from_value(user.clone()).unwrap();

@@ -100,8 +100,8 @@ pub(super) fn mended<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<S
     }
 }
 
-/// Whether a problem may only be there because a value of the wrong shape was replaced: it is about the place, what is
-/// in it, or what it is in.
+/// Whether a problem may only result from the replacement of a value that has the wrong shape: it is about that value,
+/// a part of it, or a value that contains it.
 pub(super) fn follows_from(problem: &Problem, misshapen: &Problem) -> bool {
     is_in(&problem.field, &misshapen.field) || is_in(&misshapen.field, &problem.field)
 }

@@ -32,7 +32,7 @@ pub(super) async fn deliver(
     answer
 }
 
-/// The same for a request whose outcome says nothing of upstream as a whole.
+/// The same, but the outcome does not count for whether upstream can be reached.
 pub(super) async fn deliver_unnoted(
     target: &Target,
     pools: &[&Pool],

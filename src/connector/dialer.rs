@@ -72,7 +72,7 @@ pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
     breakable: Breakable,
-    /// The place at one of several servers.
+    /// Counts the connection at its server; `None` if there is only one address.
     _held: Option<Held>,
 }
 

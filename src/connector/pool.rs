@@ -70,7 +70,7 @@ pub(super) enum NoPlace {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolSettings {
     pub(super) protocols: Protocols,
-    /// Among several servers.
+    /// How the server of a connection is chosen if there are several.
     pub(super) choice: Choice,
     pub(super) windows: Windows,
     /// The number of lanes; each takes [`LANE_REQUESTS_MAX`] requests.

@@ -29,7 +29,7 @@ pub(super) struct Refusals(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether there are any, without the lock.
+    /// Whether `known` has refusals; read without its lock.
     any: AtomicBool,
     known: Mutex<Known>,
 }
@@ -37,7 +37,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Known {
     refusals: Vec<Refusal>,
-    /// About credentials.
+    /// Whether the log has a warning about the credentials.
     notice: Notice,
 }
 

@@ -82,7 +82,8 @@ pub(super) fn held(
     representations.iter().find_map(held)
 }
 
-/// What a peer is told if there is no such store, and the one for the first of the representations is being filled.
+/// The lot for a peer that asks for a store that is not filled; `None` unless the store for the first of the
+/// representations is being filled.
 pub(super) fn lot(cachers: &Cachers, Route { target, representations, .. }: &Route<'_>) -> Option<Lot> {
     cachers.lot(&target.resource, representations.first()?.encoding)
 }

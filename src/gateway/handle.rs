@@ -205,7 +205,7 @@ impl Stages {
     fn reject(&self, rejection: Rejection, asked: Asked, info: &RequestInfo, mut record: Record) -> Response<Body> {
         let Rejection { status, reason, is_usual } = rejection;
         if is_usual {
-            record.is_usual();
+            record.omit_from_log();
         }
         let audit_id = self.accounts.refuse(asked, info, record.user(), &status);
         let answer = respond::response(&status, audit_id).map(Inner::Rejected);

@@ -28,22 +28,24 @@ pub(super) fn is_asking(headers: &HeaderMap) -> bool {
     headers.contains_key(PEER)
 }
 
-/// What a peer is told besides the answer.
+/// The headers that only answers to peers have.
 #[derive(Debug)]
 pub(super) struct Mark {
     /// The name of this gateway.
     name: HeaderValue,
+    /// The lowest lot that this gateway knows of; `None` unless it is about to have the state.
     lot: Option<Lot>,
 }
 
 impl Mark {
-    /// Adds what is told of the state to be had here.
+    /// Adds the lot, if the answer is that this gateway is about to have the state.
     pub(super) fn of<T>(self, answered: &Result<T, Unserved>) -> Self {
         let lot = if let Err(Unserved::Refuse(Refusal::NotYetInMemory(lot))) = answered { Some(*lot) } else { None };
         Self { lot, ..self }
     }
 
-    /// Tells the peer that a gateway has answered which gives states. A 503 without this comes from something else.
+    /// Shows the peer that the answer comes from a gateway that gives states. A 503 without these headers comes from
+    /// something else.
     pub(super) fn write(self, headers: &mut HeaderMap) {
         headers.insert(PEER, self.name);
         if let Some(lot) = self.lot {
@@ -53,7 +55,8 @@ impl Mark {
 }
 
 impl Stages {
-    /// What is told if the request is a peer's question, and this gateway gives states: it has `cache.peers` itself.
+    /// The headers that the answer to a peer's question has. `None` for any other request, and if this gateway gives no
+    /// states, because it has no `cache.peers` itself.
     pub(super) fn peer_mark(&self, headers: &HeaderMap) -> Option<Mark> {
         if !is_asking(headers) {
             return None;

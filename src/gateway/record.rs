@@ -125,7 +125,7 @@ impl Record {
     }
 
     /// Leaves the request out of the log, unless all requests are logged.
-    pub(super) fn is_usual(&mut self) {
+    pub(super) fn omit_from_log(&mut self) {
         if self.lines == AccessLines::Notable {
             self.line = None;
         }

@@ -55,7 +55,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether it is a usual answer among gateways, of which there is one for each question that finds no state.
+    /// Whether it belongs to normal operation: each question of a peer that finds no state is answered with one.
     pub(super) fn is_usual(self) -> bool {
         matches!(self, Self::OwnQuestion | Self::NotInMemory | Self::NotYetInMemory(_))
     }

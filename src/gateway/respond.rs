@@ -21,7 +21,7 @@ pub(super) struct Rejection {
     pub(super) status: Status,
     /// The value of the metric label.
     pub(super) reason: &'static str,
-    /// Whether it is as it should be, and no sign of anything wrong.
+    /// Whether it belongs to normal operation: it is then logged only if all requests are.
     pub(super) is_usual: bool,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Cutter {
 #[derive(Debug)]
 pub(super) struct Cuts {
     last: watch::Receiver<(u64, Instant)>,
-    /// How long after the order.
+    /// How long after an order the connection is cut.
     offset: Duration,
     /// The next cut, once it is ordered.
     due: Option<(u64, Instant)>,

@@ -36,7 +36,7 @@ pub(super) struct Endpoint {
     pub(super) name: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
-    /// Where connections go that the address refuses, in this order.
+    /// Other addresses of the server, tried in this order if it refuses a connection at its first one. May be empty.
     pub(super) fallbacks: Vec<Fallback>,
     pub(super) tls: Option<Tls>,
     /// Host and port, for the `Host` header.

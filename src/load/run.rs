@@ -33,7 +33,7 @@ pub struct Server {
     pub url: Option<String>,
     /// The source of TLS settings and credentials. Not used for a plain HTTP URL.
     pub access: UpstreamConfig,
-    /// Where connections go that this server refuses.
+    /// Other addresses of the server, tried in this order for connections that it refuses. May be empty.
     pub fallbacks: Vec<Fallback>,
 }
 

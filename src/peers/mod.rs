@@ -46,8 +46,8 @@ const PLACE_MAX: Duration = Duration::from_secs(10);
 pub struct Peers(Arc<Shared>);
 
 struct Shared {
-    /// A random name, by which this gateway recognizes its own questions, and others tell its answers from those of
-    /// others.
+    /// A random name in this gateway's questions and answers: by it the gateway recognizes its own questions, and
+    /// others tell its answers apart from those of further gateways.
     name: Uuid,
     addresses: Vec<PeerAddress>,
     upstream: Upstream,
@@ -138,13 +138,15 @@ pub struct ResourcePeers {
     peers: Option<Peers>,
     resource: GroupVersionResource,
     encoding: Encoding,
+    /// The uid and generation of a custom resource's definition; `None` for a built-in resource.
     definition: Option<Box<str>>,
+    /// The lowest lot that the current search has heard of, for gateways that ask this one meanwhile.
     lowest: Arc<LowestLot>,
 }
 
 impl ResourcePeers {
-    /// `definition` is that under which the resource was discovered; `None` for a built-in resource. Others are told
-    /// the `lowest` lot.
+    /// `definition` is the one under which the resource was discovered; `None` for a built-in resource. `lowest` is
+    /// kept up to date while a search runs.
     pub fn new(
         peers: Option<Peers>,
         resource: GroupVersionResource,

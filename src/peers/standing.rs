@@ -17,9 +17,9 @@ use crate::{apimachinery::Lot, reflector::PeerOutcome};
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// After so many questions in a row whose connection led back to this gateway, no other one is behind the address: of
-/// two gateways, the same one is hit as often by chance once in 65,536 times. A gateway that fills many caches asks
-/// often.
+/// The number of questions in a row that have to lead back to this gateway until it counts as the only one behind the
+/// address. If there were two, that would happen by chance once in 65,536 times (a gateway that fills many caches asks
+/// often).
 const ALONE_AFTER: u32 = 16;
 /// How often such an address is asked: other gateways may have been added.
 const ALONE_ASK_EVERY: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub struct PeerStanding {
     pub asked: Option<SystemTime>,
     /// When a cache was last filled with a state from there.
     pub used: Option<SystemTime>,
-    /// Why the last question that shows it did not work.
+    /// What keeps the address from working, by the last question that shows it; `None` if it works.
     pub trouble: Option<PeerTrouble>,
     /// Whether the address leads to this gateway itself and, as far as its questions show, to no other: its own Service
     /// while there is one replica.
@@ -241,7 +241,7 @@ struct Known {
     asked: Option<SystemTime>,
     used: Option<SystemTime>,
     trouble: Option<PeerTrouble>,
-    /// Whether the connection of a question has led elsewhere since the address last led to this gateway alone.
+    /// Whether a question has reached another gateway since the address was last found to lead to this one alone.
     has_others: bool,
     /// How many questions in a row, up to the last one, led back to this gateway; and when that one did.
     led_back: u32,

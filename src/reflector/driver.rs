@@ -229,7 +229,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
         let asked = Instant::now();
-        // Known from here on, so that another one is told from it at the end.
+        // The cluster is known from here on, so that a replacement is noticed at the end.
         self.upstream.look_for_another_cluster(asked).await;
         let began = Instant::now();
         let Collection { resource, kind, namespaced, fields, encoding } = &self.collection;

@@ -16,9 +16,9 @@ use crate::{
 /// How long a read of an exact version waits for upstream to say that the objects' schema has not changed.
 const SCHEMA_WAIT: Duration = Duration::from_secs(3);
 
-/// The state for a read or the start of a watch. Waits until a version that the cache has not reached is reached, and
-/// has it proven. The most recent state is forwarded here: for gets and lists see [`read_state`], watches prove it
-/// themselves.
+/// The state for a read or the start of a watch. Waits for a version that the cache has not reached, and has it proven.
+/// Reads of the most recent state are always forwarded here: [`read_state`] decides about gets and lists, and watches
+/// have theirs proven by their own code.
 pub(super) async fn state(
     instance: &Instance,
     view: &View,
@@ -44,8 +44,8 @@ pub(super) async fn state(
     }
 }
 
-/// The newest state, unless upstream says that its objects are of an old schema: it may be newer than what was proven.
-/// If upstream does not say, that is no reason to refuse a state that the client's version allows.
+/// The newest state, which may be newer than the version that was proven. Fails if upstream says that its objects are
+/// of an old schema. If upstream does not answer, the state is used all the same, since the client's version allows it.
 pub(super) async fn newest(instance: &Instance, view: &View, config: Config) -> Result<Extract, ForwardReason> {
     let state = view.newest();
     is_not_old(instance, state.version(), config).await?;
@@ -62,7 +62,7 @@ pub(super) async fn is_not_old(
     if is_current == Some(false) { Err(ForwardReason::Unproven) } else { Ok(()) }
 }
 
-/// Why a read is forwarded whose version the store could not be shown to have.
+/// The reason for forwarding a read whose version could not be proven.
 fn unproven(why: Unproven) -> ForwardReason {
     if why == Unproven::Redefined { ForwardReason::Unproven } else { ForwardReason::NotReached }
 }

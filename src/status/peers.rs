@@ -49,7 +49,7 @@ impl Peer {
             NOT_ASKED => return format!("{}, not asked yet", self.address),
             WORKS => "works",
             ITSELF => "is this gateway, and no other one answers there",
-            // A state that only a newer gateway has is told as it is.
+            // A state that only newer gateways have is shown as it is.
             state => PeerTroubleKind::of(state).map_or(state, |kind| kind.in_words()),
         };
         let since = self.since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));

@@ -48,7 +48,7 @@ fn of_certificate(error: &CertificateError, has_authority: bool) -> &'static str
     }
 }
 
-/// Whether a certificate that may issue others is used as that of a server, as `openssl req -x509` makes it.
+/// Whether the server shows the certificate of an authority as its own, as one made with `openssl req -x509`.
 fn is_of_authority(error: &(dyn Error + 'static)) -> bool {
     matches!(error.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }

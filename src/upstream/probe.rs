@@ -69,7 +69,7 @@ impl Upstream {
     }
 }
 
-/// What an error shows. `address` is that of the server.
+/// What an error shows about the server at `address`.
 fn of_error(error: &FetchError, address: &str) -> Probe {
     let with_hint = |error: &FetchError| {
         let hint = if address.starts_with("http://") { HTTPS_HINT } else { "" };

@@ -26,9 +26,9 @@ pub(in crate::connector) struct Route {
 #[derive(Debug, thiserror::Error)]
 #[error("none of upstream.servers is used{}: {servers}", self.why())]
 pub(in crate::connector) struct NoServer {
-    /// Why servers do not say who they are, if that is so.
+    /// Why the servers refuse the question of which cluster they are; `None` if none refuses it.
     denial: Option<Denial>,
-    /// Each with its error.
+    /// The servers, each with its error.
     servers: String,
 }
 
@@ -84,7 +84,7 @@ impl Route {
                 connecting.await
             };
             match connected {
-                // It was found not to be of the cluster in the meantime.
+                // In the meantime the server was found to be of another cluster.
                 Ok(_) if held.token.is_cancelled() => last = Some(Box::new(Broken)),
                 Ok(stream) => return Ok((stream, held)),
                 Err(error) => {

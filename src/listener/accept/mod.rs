@@ -230,7 +230,7 @@ async fn handshake(io: Io, tls: TlsAcceptor, connection: &mut Connection) -> Opt
     None
 }
 
-/// The session; a client that has sent HTTP instead is told.
+/// The TLS session. A client that has sent plain HTTP instead gets an answer that says so.
 async fn accept_tls(io: Io, tls: &TlsAcceptor) -> io::Result<TlsStream<Rewind>> {
     tls.accept(expect_tls(io).await?).await
 }

@@ -1,10 +1,11 @@
 //! The search for a gateway that has a state: when another one is asked, and when upstream is asked instead. Only
 //! decides; [`super::ResourcePeers`] asks.
 //!
-//! An address usually leads to several gateways, of which each question finds one by chance. What they answer tells
+//! An address usually leads to several gateways, and each question reaches one of them by chance. Their answers tell
 //! two situations apart. If they neither have the state nor fetch it, the search ends once most likely all of them
-//! have been asked. If some of them fetch it or search for it, too, one of all is to ask upstream: each has drawn a
-//! lot, tells others the lowest one that it has heard of, and waits for the state as long as that is not its own.
+//! have been asked. If some of them fetch it or search for it, too, only one of all should ask upstream. To agree on
+//! one, each gateway draws a lot and tells the others the lowest lot that it has heard of; it waits for the state
+//! unless that lot is its own.
 
 use std::{
     collections::HashSet,
@@ -26,15 +27,15 @@ const QUESTIONS_MAX: usize = 250;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The pause between two questions while one is known to fetch it, or to be the one that will; varied by half.
 const WAIT_EVERY: Duration = Duration::from_millis(60);
-/// All gateways have been asked if so many questions, for each of those that are known and for one that is not, have
-/// led to no other one: by chance that happens once in 150 times (e^-5).
+/// All gateways count as asked once this many questions for each known gateway, and as many for one that may be
+/// unknown, have led to no new one. By chance that happens in one of 150 searches (e^-5).
 const QUESTIONS_PER_GATEWAY: usize = 5;
 /// The maximum number of answers of other gateways until upstream is asked, if none is waited for.
 const ANSWERS_MAX: usize = 64;
-/// So many answers are needed to know the lowest lot where others search, too: what one gateway has heard of, most know
-/// after six answers if they are 20, and after seven if they are 50.
+/// The number of answers after which a gateway knows the lowest lot, if others search, too. A lot that one gateway has
+/// drawn is known to most of 20 gateways after six answers each, and to most of 50 after seven.
 const ANSWERS_AMONG_SEARCHES: usize = 12;
-/// An address is not asked again in a search after so many failed questions in a row.
+/// The number of failed questions in a row after which a search no longer asks an address.
 const FAILURES_MAX: u32 = 3;
 /// The maximum number of gateways that a search remembers.
 const KNOWN_MAX: usize = 64;

@@ -10,7 +10,8 @@ use crate::status::{
     units::{bytes, count, duration, rate, seconds},
 };
 
-/// A cache that upstream has not confirmed for longer is behind its watch's bookmarks, which come about once a minute.
+/// Seconds since upstream last confirmed a cache, above which the page marks them. Without trouble, a bookmark confirms
+/// each cache about once a minute.
 const LAG_NOTABLE: f64 = 120.0;
 
 pub(super) fn caches(caches: &[Cache]) -> Markup {

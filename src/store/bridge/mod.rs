@@ -123,7 +123,7 @@ impl Difference {
         }
     }
 
-    /// The state behind it; `old` is the one before.
+    /// The state after the bridge; `old` is the state before it.
     pub(super) fn apply(&self, old: &Snapshot, to: ResourceVersion) -> Snapshot {
         let mut state = old.clone();
         for gone in &self.gone {
