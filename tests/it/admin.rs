@@ -1,6 +1,6 @@
 //! The admin port, as probes and scrapers see it.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -16,10 +16,11 @@ use kube_fanout::{
     status::{GatewayStatus, State},
     telemetry,
 };
+use rcgen::IsCa;
 use rustls::{
     ALL_VERSIONS, CipherSuite, ClientConfig, RootCertStore, SupportedProtocolVersion,
     crypto::aws_lc_rs,
-    pki_types::ServerName,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
 };
 use tokio::{
@@ -31,6 +32,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::harness::{
+    certificates::write_certificate,
     guarded::{GATEWAY_TOKEN, Guarded},
     within,
 };
@@ -213,12 +215,9 @@ async fn metrics_need_no_permission_by_default() {
 
 /// A certificate for `localhost` in that folder, and who trusts it.
 fn certificate(folder: &Path) -> (TlsFiles, RootCertStore) {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { cert_file: folder.join("tls.crt"), key_file: folder.join("tls.key") };
-    fs::write(&files.cert_file, made.cert.pem()).unwrap();
-    fs::write(&files.key_file, made.signing_key.serialize_pem()).unwrap();
+    let files = write_certificate(folder, "localhost", IsCa::NoCa);
     let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
+    roots.add(CertificateDer::from_pem_file(&files.cert_file).unwrap()).unwrap();
     (files, roots)
 }
 

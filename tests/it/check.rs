@@ -1,21 +1,19 @@
 //! `kube-fanout check --online`: a configuration is checked with an API server.
 
-use std::path::Path;
+use std::{path::Path, process::Stdio};
 
 use kube_fanout::sim::Sim;
-use tokio::{net::TcpListener, process::Command};
+use tokio::net::TcpListener;
 
-use crate::{
-    harness::within,
-    process::{CLUSTER, Process},
-    trouble::{answering, closing, relaying},
+use crate::harness::{
+    process::{CLUSTER, Process, finished, in_front_of, kube_fanout},
+    serving::{answering, closing, relaying},
+    within,
 };
 
 /// The exit code and all lines of a check.
 async fn checked(config: &Path, options: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let output = command.args(["check", "--config"]).arg(config).args(options).output();
-    let output = within("the check", output).await.unwrap();
+    let output = finished(kube_fanout(&["check", "--config"]).arg(config).args(options)).await;
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
@@ -142,7 +140,7 @@ async fn an_unusable_server_is_reported_with_what_to_check() {
 async fn a_gateway_in_front_of_itself_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    let (_child, admin, _folder) = crate::process::in_front_of(&address).await;
+    let (_child, admin, _folder) = in_front_of(&address).await;
     let _relaying = relaying(listener, admin.with_file_name("client.sock"));
     let (code, text) = checked_online(&address, "").await;
     assert_eq!((code, text.lines().count()), (Some(2), 1), "{text}");
@@ -184,13 +182,8 @@ async fn a_configuration_is_read_once_so_that_it_may_come_through_a_pipe() {
          cache: {{prewarm: [pdos]}}\nupstream: {{kubeconfig: \"{}\"}}\n",
         kubeconfig.display()
     );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.args(["check", "--online", "--config", "/dev/stdin"]);
-    command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut command = kube_fanout(&["check", "--online", "--config", "/dev/stdin"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     tokio::io::AsyncWriteExt::write_all(&mut input, text.as_bytes()).await.unwrap();
     drop(input);
@@ -215,8 +208,7 @@ async fn misuse_exits_with_2() {
         (&["--help"], 0),
         (&["--version"], 0),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        let output = within("the command", command.args(args).output()).await.unwrap();
+        let output = finished(&mut kube_fanout(args)).await;
         assert_eq!(output.status.code(), Some(expected), "{args:?}");
         assert_eq!(output.stderr.is_empty(), expected == 0, "{args:?}");
     }

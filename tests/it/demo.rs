@@ -6,12 +6,11 @@ use kube_fanout::status::GatewayStatus;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::{TcpListener, UnixStream},
-    process::Command,
 };
 
-use crate::{
-    harness::{until, within},
-    process::ask,
+use crate::harness::{
+    process::{ask, finished, kube_fanout},
+    until, within,
 };
 
 /// In a container from scratch, or on a small Debian.
@@ -19,10 +18,10 @@ use crate::{
 async fn the_demo_shows_savings_on_a_system_without_authorities() {
     let folder = tempfile::tempdir().unwrap();
     let admin = folder.path().join("admin.sock");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.args(["demo", "--objects", "30", "--watches", "20", "--listen", "127.0.0.1:0", "--admin-listen"]);
+    let mut command =
+        kube_fanout(&["demo", "--objects", "30", "--watches", "20", "--listen", "127.0.0.1:0", "--admin-listen"]);
     command.arg(format!("unix:{}", admin.display())).env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none");
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = within("the first line", lines.next_line()).await.unwrap().unwrap();
     assert_eq!(first, "An embedded API server holds 30 objects; 20 of them change each second.");
@@ -41,9 +40,7 @@ async fn the_demo_shows_savings_on_a_system_without_authorities() {
 async fn an_address_in_use_comes_with_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let output = command.args(["demo", "--objects", "1", "--listen", &address]).output();
-    let output = within("the end of the demo", output).await.unwrap();
+    let output = finished(&mut kube_fanout(&["demo", "--objects", "1", "--listen", &address])).await;
     let text = String::from_utf8(output.stderr).unwrap();
     let told = format!("cannot listen on {address}, where another process listens: end it, or name another address");
     assert!(output.status.code() == Some(1) && text.contains(&told), "{text}");

@@ -6,16 +6,18 @@ use bytes::Bytes;
 use kube_fanout::{
     apimachinery::GroupResource,
     config::StaleWatches,
-    lifecycle::{Drained, Tasks},
+    lifecycle::Drained,
     sim::{Refusal, Sim},
 };
-use tokio::{
-    io::copy_bidirectional,
-    join,
-    net::{TcpListener, TcpStream},
-};
+use tokio::{join, net::TcpStream};
 
-use crate::harness::{Gateway, Route, World, passing, skip, until, upstream::pods, within};
+use crate::harness::{
+    Gateway, Route, World, passing,
+    serving::{accepting, listener, relay},
+    skip, until,
+    upstream::pods,
+    within,
+};
 
 const PODS: &str = "/api/v1/pods";
 
@@ -69,17 +71,11 @@ async fn an_upstream_that_is_not_there_is_a_status() {
 
 #[tokio::test]
 async fn a_gateway_in_front_of_itself_answers_508() {
-    let way_back = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = Gateway::start(&format!("http://{}", way_back.local_addr().unwrap())).await;
-    let address = gateway.client.address();
-    let tasks = Tasks::new();
-    tasks.clone().spawn("way back", async move {
-        while let Ok((mut request, _)) = way_back.accept().await {
-            let mut itself = TcpStream::connect(address).await.unwrap();
-            tasks.spawn("connection", async move {
-                copy_bidirectional(&mut request, &mut itself).await.ok();
-            });
-        }
+    let (way_back, address) = listener().await;
+    let gateway = Gateway::start(&format!("http://{address}")).await;
+    let itself = gateway.client.address();
+    let _relaying = accepting(way_back, move |request| async move {
+        relay(request, TcpStream::connect(itself).await.unwrap()).await;
     });
     for path in [PODS, "/api/v1/pods?resourceVersion=0", "/version"] {
         let answer = within("the answer", gateway.client.get(path)).await;

@@ -10,13 +10,18 @@ use kube_fanout::{
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    process::Command,
+    net::TcpStream,
     task::JoinSet,
     time::sleep,
 };
 
-use crate::harness::{until, upstream::pod, within};
+use crate::harness::{
+    process::{finished, kube_fanout},
+    serving::{accepting, listener},
+    until,
+    upstream::pod,
+    within,
+};
 
 const PLANTED: Duration = Duration::from_millis(50);
 const STALL: Duration = Duration::from_millis(600);
@@ -66,15 +71,14 @@ struct Proxy {
 
 impl Proxy {
     async fn start(target: SocketAddr, hold: impl Fn(usize) -> Duration + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, hold, mut tasks) = (listener.local_addr().unwrap(), Arc::new(hold), JoinSet::new());
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                let (hold, server) = (hold.clone(), TcpStream::connect(target).await.unwrap());
+        let ((listener, address), hold) = (listener().await, Arc::new(hold));
+        let tasks = accepting(listener, move |client| {
+            let hold = hold.clone();
+            async move {
+                let server = TcpStream::connect(target).await.unwrap();
                 let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-                connections.spawn(pass(from_client, to_server, |_| Duration::ZERO));
-                connections.spawn(pass(from_server, to_client, move |piece| hold(piece)));
+                let to_server = pass(from_client, to_server, |_| Duration::ZERO);
+                tokio::join!(to_server, pass(from_server, to_client, move |piece| hold(piece)));
             }
         });
         Self { address, _tasks: tasks }
@@ -457,9 +461,7 @@ async fn command(folder: &Path, url: &str, arguments: &[&str]) -> Output {
                 - {rate: 20, list: {resource: configmaps}}\n- {watch: {resource: configmaps, start: watchList}}\n\
                 - {rate: 20, churn: {objects: 3}}\n- {name: none, rate: 10, get: {resource: secrets}}\n";
     std::fs::write(&path, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.args(["load", "--url", url, "--profile"]).arg(&path).args(arguments).kill_on_drop(true);
-    within("the end of the command", command.output()).await.unwrap()
+    finished(kube_fanout(&["load", "--url", url, "--profile"]).arg(&path).args(arguments)).await
 }
 
 #[tokio::test]
@@ -513,10 +515,10 @@ async fn assertions_set_the_exit_code_and_the_report_has_both_forms() {
 #[tokio::test]
 async fn the_demo_needs_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.args(["load", "--demo", "20", "--profile", "controllers", "--duration", "1s", "--turns", "1"]);
-    command.args(["--assert", "errors==0", "--assert", "event.delay.p50>0ms", "--output", "-"]).current_dir(&folder);
-    let output = within("the end of the command", command.kill_on_drop(true).output()).await.unwrap();
+    let mut command =
+        kube_fanout(&["load", "--demo", "20", "--profile", "controllers", "--duration", "1s", "--turns", "1"]);
+    command.args(["--assert", "errors==0", "--assert", "event.delay.p50>0ms", "--output", "-"]);
+    let output = finished(command.current_dir(&folder)).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}{}", String::from_utf8_lossy(&output.stdout));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -528,14 +530,13 @@ async fn problems_of_a_profile_are_reported_by_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.yaml");
     std::fs::write(&path, "apiVersion: kube-fanout.io/v1alpha1\nkind: LoadProfile\nworkloads:\n- lists: {}\n").unwrap();
-    let run = |profile: &Path| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        command.args(["load", "--url", "http://127.0.0.1:1", "--profile"]).arg(profile).output()
+    let run = async |profile: &Path| {
+        finished(kube_fanout(&["load", "--url", "http://127.0.0.1:1", "--profile"]).arg(profile)).await
     };
-    let output = within("the end of the command", run(&path)).await.unwrap();
+    let output = run(&path).await;
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("line 4, column 3: workloads[0].lists: no such field; allowed: name, clients"), "{said}");
-    let output = within("the end of the command", run(Path::new("nowhere"))).await.unwrap();
+    let output = run(Path::new("nowhere")).await;
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("kubelets, daemonsets, controllers"), "{said}");
 }

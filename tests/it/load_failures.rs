@@ -6,14 +6,16 @@ use kube_fanout::{
     load::{Server, load},
     sim::Sim,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::process::Command;
 
 use crate::{
-    harness::{until, within},
+    harness::{
+        process::{CLUSTER, kube_fanout, send},
+        serving::{answering, closing},
+        until, within,
+    },
     load::{errors, options, resource, workload},
-    process::CLUSTER,
-    trouble::{answering, closing},
 };
 
 #[tokio::test]
@@ -60,9 +62,9 @@ workloads:
 
 /// The command in a folder with a profile, as far as it is the same in all tests.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    command.arg("load").args(arguments).current_dir(folder).env_remove("KUBECONFIG").kill_on_drop(true);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = kube_fanout(&["load"]);
+    command.args(arguments).current_dir(folder).env_remove("KUBECONFIG");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -173,7 +175,7 @@ async fn an_interrupted_command_reports_and_has_an_exit_code_of_its_own() {
         let child = command(folder.path(), &arguments).spawn().unwrap();
         let listed = async || (sim.counts().requests("list", "configmaps") > before + 5).then_some(());
         until("it lists", listed).await;
-        kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), signal).unwrap();
+        send(&child, signal);
         let output = within("the end of the command", child.wait_with_output()).await.unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(130), "{text}");

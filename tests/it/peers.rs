@@ -17,8 +17,8 @@ use kube_fanout::{
 };
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
-    net::{TcpListener, TcpStream},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
     task::JoinSet,
     time::Duration,
 };
@@ -31,7 +31,9 @@ use crate::{
     harness::{
         Answer, Client, Gateway, Route, World,
         guarded::{GATEWAY_TOKEN, Guarded},
-        passing, until,
+        passing,
+        serving::{accepting, listener, relay},
+        until,
         upstream::{directly, pod, pods},
     },
     reads::{definition, widget},
@@ -127,8 +129,8 @@ impl Fake {
 
     /// With the answer to each question, which are counted from 0.
     async fn answering(answer: impl Fn(usize) -> Option<String> + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (listener, address) = listener().await;
+        let url = format!("http://{address}");
         let (asked, mut connections) = (Arc::<AtomicUsize>::default(), JoinSet::new());
         let counted = asked.clone();
         connections.spawn(async move {
@@ -569,24 +571,17 @@ struct Balancer {
 
 impl Balancer {
     async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (gateways, mut connections) = (Arc::<Mutex<Vec<SocketAddr>>>::default(), JoinSet::new());
+        let (listener, address) = listener().await;
+        let gateways = Arc::<Mutex<Vec<SocketAddr>>>::default();
         let led_to = gateways.clone();
-        connections.spawn(async move {
-            let mut open = JoinSet::new();
-            loop {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let gateway = fastrand::choice(led_to.lock().unwrap().iter().copied());
-                open.spawn(async move {
-                    let Some(gateway) = gateway else { return };
-                    let mut server = TcpStream::connect(gateway).await.unwrap();
-                    // However it ends, both sides notice.
-                    copy_bidirectional(&mut client, &mut server).await.ok();
-                });
+        let connections = accepting(listener, move |client| {
+            let gateway = fastrand::choice(led_to.lock().unwrap().iter().copied());
+            async move {
+                let Some(gateway) = gateway else { return };
+                relay(client, TcpStream::connect(gateway).await.unwrap()).await;
             }
         });
-        Self { url, gateways, _connections: connections }
+        Self { url: format!("http://{address}"), gateways, _connections: connections }
     }
 
     /// A gateway behind this address, which asks for peers there.

@@ -1,124 +1,29 @@
 //! The built gateway as a process: blocked and closed pipes, log files, signals, and the `status` command.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Stdio,
-};
+use std::{path::Path, process::Stdio};
 
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use futures_util::future::join;
 use kube_fanout::{
-    sim::{Features, Sim, SimServer},
+    config::TlsFiles,
+    sim::{Features, Sim},
     status::GatewayStatus,
 };
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
+use rcgen::{BasicConstraints, IsCa};
+use rustix::process::Signal;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, UnixStream},
-    process::{Child, Command},
+    process::Command,
 };
 
+pub(crate) use crate::harness::process::{CLUSTER, Process, ask, ended, in_front_of, shown};
 use crate::harness::{
+    certificates::write_certificate,
     guarded::{GATEWAY_TOKEN, Guarded},
-    until,
-    upstream::pod,
-    within,
+    process::{ask_as, finished, kube_fanout, send},
+    until, within,
 };
-
-/// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.
-const LONG_AGENT: usize = 1_000;
-
-/// A kubeconfig.
-pub(crate) const CLUSTER: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nusers: [{name: a, user: {}}]\n\
-                       clusters: [{name: a, cluster: {server: \"SERVER\"}}]\n\
-                       contexts: [{name: a, context: {cluster: a, user: a}}]\n";
-
-/// A gateway in front of an embedded server, on Unix sockets. Killed at the end of the test.
-pub(crate) struct Process {
-    pub(crate) child: Child,
-    pub(crate) client: PathBuf,
-    pub(crate) admin: PathBuf,
-    /// The configuration file, and its text without the fields of the test.
-    pub(crate) config: (PathBuf, String),
-    pub(crate) server: SimServer,
-    _folder: TempDir,
-}
-
-impl Process {
-    /// Starts a gateway with additional configuration fields. Nothing reads its standard error.
-    pub(crate) async fn start(fields: &str) -> Self {
-        Self::in_front_of(Sim::new(), fields).await
-    }
-
-    pub(crate) async fn in_front_of(sim: Sim, fields: &str) -> Self {
-        Self::with_upstream(sim, "", fields).await
-    }
-
-    /// Starts a gateway with additional fields of `upstream`, and others.
-    pub(crate) async fn with_upstream(sim: Sim, upstream: &str, fields: &str) -> Self {
-        sim.create(pod("default", "a", "x")).unwrap();
-        let (server, folder) = (sim.start().await.unwrap(), tempfile::tempdir().unwrap());
-        let [client, admin, kubeconfig, config] =
-            ["client.sock", "admin.sock", "kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
-        std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", &server.url())).unwrap();
-        let text = format!(
-            "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"unix:{}\"}}]\n\
-             admin: {{address: \"unix:{}\"}}\nupstream: {{kubeconfig: \"{}\"{upstream}}}\n",
-            client.display(),
-            admin.display(),
-            kubeconfig.display()
-        );
-        std::fs::write(&config, format!("{text}{fields}\n")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-            .args(["run", "--config"])
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let process = Self { child, client, admin, config: (config, text), server, _folder: folder };
-        let up = async || UnixStream::connect(&process.admin).await.ok().map(drop);
-        until("the gateway listens", up).await;
-        process
-    }
-
-    /// Writes other configuration fields and sends SIGHUP.
-    fn reload(&self, fields: &str) {
-        let (path, text) = &self.config;
-        std::fs::write(path, format!("{text}{fields}\n")).unwrap();
-        self.send(Signal::HUP);
-    }
-
-    pub(crate) fn send(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id().unwrap()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> String {
-        within(path, ask(&self.client, path)).await
-    }
-
-    pub(crate) async fn admin(&self, path: &str) -> String {
-        within(path, ask(&self.admin, path)).await
-    }
-}
-
-/// Returns the whole answer, with its head.
-pub(crate) async fn ask(socket: &Path, path: &str) -> String {
-    ask_as(socket, path, &"x".repeat(LONG_AGENT)).await
-}
-
-async fn ask_as(socket: &Path, path: &str, agent: &str) -> String {
-    let mut stream = UnixStream::connect(socket).await.unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nuser-agent: {agent}\r\nconnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
 
 #[tokio::test]
 async fn a_log_that_is_not_read_stops_nothing() {
@@ -134,23 +39,6 @@ async fn a_log_that_is_not_read_stops_nothing() {
     assert!(ended.success(), "{ended}");
 }
 
-/// A gateway in front of a server at that address, and its admin socket; `client.sock` is for clients.
-pub(crate) async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
-    let [client, admin, kubeconfig] = ["client.sock", "admin.sock", "kubeconfig"].map(|name| folder.path().join(name));
-    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url)).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_kube-fanout"))
-        .args(["run", "--listen", &format!("unix:{}", client.display())])
-        .args(["--admin-listen", &format!("unix:{}", admin.display()), "--kubeconfig"])
-        .arg(&kubeconfig)
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
-    (child, admin, folder)
-}
-
 #[tokio::test]
 async fn a_hangup_without_a_configuration_file_is_a_drain() {
     let server = Sim::new().start().await.unwrap();
@@ -162,8 +50,7 @@ async fn a_hangup_without_a_configuration_file_is_a_drain() {
     })
     .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let id = i32::try_from(child.id().unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), Signal::HUP).unwrap();
+    send(&child, Signal::HUP);
     let ended = within("the end of the process", child.wait()).await.unwrap();
     assert!(ended.success(), "{ended}");
 }
@@ -212,8 +99,7 @@ async fn a_gateway_that_does_not_start_does_not_say_that_it_serves() {
     let text = failed_run(&config).await;
     assert!(text.contains("cannot open the audit log") && !text.contains("serving"), "{text}");
 
-    let check = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["check", "--config"]).arg(&config).output();
-    let output = within("the check", check).await.unwrap();
+    let output = finished(kube_fanout(&["check", "--config"]).arg(&config)).await;
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(
         output.status.code() == Some(2) && text.contains("line 6, column ") && text.contains("audit.path: "),
@@ -229,17 +115,11 @@ async fn a_gateway_whose_front_proxy_certificate_is_rejected_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     let tls = |name: &str| {
-        let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
-        let [certificate, key] = ["crt", "key"].map(|kind| file(&format!("{name}.{kind}")));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        format!("certFile: \"{}\", keyFile: \"{}\"", certificate.display(), key.display())
+        let TlsFiles { cert_file, key_file } = write_certificate(folder.path(), name, IsCa::NoCa);
+        format!("certFile: \"{}\", keyFile: \"{}\"", cert_file.display(), key_file.display())
     };
     // Without authorities for clients, the gateway has no users to assert.
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let clients = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-    std::fs::write(file("clients.crt"), clients.pem()).unwrap();
+    let clients = write_certificate(folder.path(), "clients", IsCa::Ca(BasicConstraints::Unconstrained));
     let authority = BASE64.encode(&access.root_cert.unwrap()[0]);
     let authority = format!("-----BEGIN CERTIFICATE-----\n{authority}\n-----END CERTIFICATE-----\n");
     let (server, authority) = (format!("https://{}", server.address), BASE64.encode(authority));
@@ -255,7 +135,7 @@ async fn a_gateway_whose_front_proxy_certificate_is_rejected_does_not_start() {
          identity: {{frontProxy: {{{}}}}}}}\n",
         tls("server"),
         file("kubeconfig").display(),
-        file("clients.crt").display(),
+        clients.cert_file.display(),
         tls("front-proxy")
     );
     std::fs::write(file("config.yaml"), text).unwrap();
@@ -268,9 +148,7 @@ async fn a_gateway_whose_front_proxy_certificate_is_rejected_does_not_start() {
 
 /// Runs a gateway that does not start, where errors come with backtraces; returns its standard error.
 async fn failed_run(config: &Path) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let run = command.args(["run", "--config"]).arg(config).env("RUST_BACKTRACE", "1").output();
-    let output = within("the end of the process", run).await.unwrap();
+    let output = finished(kube_fanout(&["run", "--config"]).arg(config).env("RUST_BACKTRACE", "1")).await;
     assert!(!output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -347,8 +225,7 @@ async fn a_malformed_kubeconfig_shows_none_of_its_credentials() {
         &["kubeconfig", "--server", "https://gateway.example", "--kubeconfig", kubeconfig],
         &["load", "--profile", "kubelets", "--kubeconfig", kubeconfig],
     ] {
-        let command = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(arguments).output();
-        let output = within("the end of the command", command).await.unwrap();
+        let output = finished(&mut kube_fanout(arguments)).await;
         let all = [output.stdout, output.stderr].concat();
         let all = String::from_utf8(all).unwrap();
         assert!(all.contains(&told) && !all.contains(token) && !output.status.success(), "{arguments:?}: {all}");
@@ -508,9 +385,7 @@ async fn the_status_command_distinguishes_an_unready_gateway_from_none() {
     assert!(text.contains("NOT READY") && text.contains("failed    audit"), "{text}");
     let nowhere = format!("unix:{}", gateway.admin.with_extension("nowhere").display());
     for watch in [&[][..], &["--watch"]] {
-        let command =
-            Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &nowhere]).args(watch).output();
-        let output = within("the end of the command", command).await.unwrap();
+        let output = finished(kube_fanout(&["status", "--admin", &nowhere]).args(watch)).await;
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(5) && said.contains("--admin names another one"), "{said}");
     }
@@ -524,8 +399,8 @@ async fn a_port_without_a_host_is_a_local_one() {
     let token = folder.path().join("tok");
     // As `echo admin > tok` writes it.
     std::fs::write(&token, "admin\n").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let status = command.args(["status", "--admin", &port, "--token-file"]).arg(&token).output();
+    let mut command = kube_fanout(&["status", "--admin", &port, "--token-file"]);
+    let status = command.arg(&token).output();
     let asked = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0; 4_096];
@@ -539,23 +414,14 @@ async fn a_port_without_a_host_is_a_local_one() {
     assert_eq!(output.unwrap().status.code(), Some(3), "a status without a state is that of no ready gateway");
 }
 
-/// Ends a process, and returns its log.
-pub(crate) async fn ended(child: &mut Child) -> String {
-    let id = i32::try_from(child.id().unwrap()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
-    let mut log = String::new();
-    within("the end of the log", child.stderr.take().unwrap().read_to_string(&mut log)).await.unwrap();
-    log
-}
-
 #[tokio::test]
 async fn a_reader_of_the_status_may_close_the_pipe_early() {
     let gateway = Process::start("").await;
     let address = format!("unix:{}", gateway.admin.display());
     for watch in [&[][..], &["--watch"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        let command = command.args(["status", "--admin", &address]).args(watch).stderr(Stdio::piped());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = kube_fanout(&["status", "--admin", &address]);
+        let command = command.args(watch).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         drop(child.stdout.take());
         let output = within("the end of the command", child.wait_with_output()).await.unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -569,9 +435,7 @@ async fn a_kubeconfig_leads_to_the_listener_of_a_configuration() {
     let head = "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n";
     let printed = async |listeners: &str, args: &[&str]| {
         std::fs::write(&config, format!("{head}listeners: [{listeners}]\n")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        let output = command.args(["kubeconfig", "--config"]).arg(&config).args(args).output();
-        within("the kubeconfig", output).await.unwrap()
+        finished(kube_fanout(&["kubeconfig", "--config"]).arg(&config).args(args)).await
     };
     let (one, two) = ("{address: '127.0.0.1:7001'}", "{address: '127.0.0.1:7001'}, {address: 'unix:/run/s'}");
     for (listeners, args, server) in [
@@ -606,8 +470,7 @@ async fn a_kubeconfig_that_cannot_be_made_is_misuse_and_shows_no_password() {
         (&["--server", "https://gateway", "--kubeconfig", "/none"], "/none"),
         (&["--config", config.to_str().unwrap()], "with --server"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-        let output = within("the kubeconfig", command.arg("kubeconfig").args(args).output()).await.unwrap();
+        let output = finished(kube_fanout(&["kubeconfig"]).args(args)).await;
         let (said, error) = (output.stdout, String::from_utf8(output.stderr).unwrap());
         assert!(output.status.code() == Some(2) && error.contains(words), "{args:?}: {error}");
         assert!(said.is_empty() && !error.contains("secret"), "{args:?}: {error}");
@@ -619,14 +482,13 @@ async fn without_a_kubeconfig_the_last_lines_say_how_to_name_one() {
     let home = tempfile::tempdir().unwrap();
     let said = async |command: &mut Command| {
         command.env("HOME", home.path()).env_remove("KUBERNETES_SERVICE_HOST");
-        let output = within("the end of the command", command.output()).await.unwrap();
+        let output = finished(command).await;
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let command = || Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
     let looked = format!("({} is not there), and", home.path().join(".kube/config").display());
     for args in [&["run"][..], &["load", "--profile", "kubelets"]] {
-        let text = said(command().args(args).env_remove("KUBECONFIG")).await;
+        let text = said(kube_fanout(args).env_remove("KUBECONFIG")).await;
         assert!(text.contains(&looked), "{text}");
         let last: Vec<_> = text.lines().rev().take(3).map(str::trim_start).collect();
         let ways = ["upstream.kubeconfig: FILE in", "KUBECONFIG=FILE in", "--kubeconfig FILE"];
@@ -634,8 +496,8 @@ async fn without_a_kubeconfig_the_last_lines_say_how_to_name_one() {
     }
     // As kubectl takes them.
     for text in [
-        said(command().arg("run").env("KUBECONFIG", "~/x")).await,
-        said(command().args(["run", "--kubeconfig", "~/x"]).env_remove("KUBECONFIG")).await,
+        said(kube_fanout(&["run"]).env("KUBECONFIG", "~/x")).await,
+        said(kube_fanout(&["run", "--kubeconfig", "~/x"]).env_remove("KUBECONFIG")).await,
     ] {
         assert!(text.contains("~/x") && text.contains("~ is only replaced by a shell"), "{text}");
     }
@@ -649,19 +511,8 @@ async fn a_report_stays_until_there_is_a_new_one() {
     // No server is there.
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", "http://127.0.0.1:1")).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let command = command.args(["load", "--profile", "controllers", "--kubeconfig"]);
-    let output = command.arg(kubeconfig).arg("--output").arg(&report).output();
-    let output = within("the end of the command", output).await.unwrap();
+    let mut command = kube_fanout(&["load", "--profile", "controllers", "--kubeconfig"]);
+    let output = finished(command.arg(kubeconfig).arg("--output").arg(&report)).await;
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert_eq!(std::fs::read_to_string(report).unwrap(), "the last one");
-}
-
-/// Runs `status`, which must exit with `code`, and returns its output.
-pub(crate) async fn shown(admin: &Path, code: i32) -> String {
-    let address = format!("unix:{}", admin.display());
-    let status = Command::new(env!("CARGO_BIN_EXE_kube-fanout")).args(["status", "--admin", &address]).output();
-    let output = within("the status", status).await.unwrap();
-    assert_eq!(output.status.code(), Some(code), "{output:?}");
-    String::from_utf8(output.stdout).unwrap()
 }

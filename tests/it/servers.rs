@@ -1,14 +1,10 @@
 //! Several API servers of one cluster behind one gateway: they end, freeze, lag, come back, or are of another cluster.
 
-use std::{convert::Infallible, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::Incoming;
 use kube_fanout::{
     apimachinery::GroupResource,
     sim::{Refusal, Sim},
@@ -21,7 +17,13 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::harness::{Gateway, Informer, Route, Selection, passing, skip, until, upstream::pod, within};
+use crate::harness::{
+    Gateway, Informer, Route, Selection, passing,
+    serving::{self, accepting},
+    skip, until,
+    upstream::pod,
+    within,
+};
 
 /// Longer than the gateway leaves servers alone between two checks.
 const CHECKED: Duration = Duration::from_secs(6);
@@ -57,13 +59,7 @@ impl ApiServer {
         let listener = TcpListener::bind(self.address).await.unwrap();
         self.address = listener.local_addr().unwrap();
         let (sims, number, frozen) = (self.sim.subscribe(), self.number, self.frozen.subscribe());
-        self.running.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                connections.spawn(serve(sims.clone(), number, stream, frozen.clone()));
-            }
-        });
+        self.running = accepting(listener, move |stream| serve(sims.clone(), number, stream, frozen.clone()));
     }
 
     /// Breaks its connections and closes its port.
@@ -100,14 +96,12 @@ async fn serve(sims: watch::Receiver<Sim>, number: usize, stream: TcpStream, fro
     let (from_server, to_server) = split(outer);
     let requests = pass_on(read, to_server, frozen.clone());
     let answers = pass_on(from_server, write, frozen);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let answer = move |request: Request<Incoming>| {
         let sim = sims.borrow().clone();
-        async move { Ok::<_, Infallible>(sim.handle_by(number, request).await) }
-    });
-    let builder = auto::Builder::new(TokioExecutor::new());
+        async move { sim.handle_by(number, request).await }
+    };
     tokio::select! {
-        // However the connection ended, the gateway notices it.
-        _ = builder.serve_connection(TokioIo::new(inner), service) => {}
+        () = serving::serve(inner, answer) => {}
         ((), ()) = async { join!(requests, answers) } => {}
     }
 }

@@ -1,22 +1,23 @@
 //! `kube-fanout status` against ports of several kinds: what it says is what to do.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
-use kube_fanout::config::{Address, ListenerTls, TlsFiles, TlsPolicy};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use kube_fanout::config::{Address, ListenerTls, TlsPolicy};
+use rcgen::{BasicConstraints, IsCa};
 use tempfile::TempDir;
-use tokio::process::Command;
 
 use crate::{
     admin::Scene,
-    harness::within,
-    trouble::{answering, closing},
+    harness::{
+        certificates::write_certificate,
+        process::{finished, kube_fanout},
+        serving::{answering, closing},
+    },
 };
 
 /// The exit code and both outputs.
 async fn said(args: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let output = within("the command", command.arg("status").args(args).output()).await.unwrap();
+    let output = finished(kube_fanout(&["status"]).args(args)).await;
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
@@ -33,14 +34,9 @@ struct Secured {
 impl Secured {
     async fn start(is_ca: IsCa) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let [certificate, key, other] = ["tls.crt", "tls.key", "other.crt"].map(|name| folder.path().join(name));
-        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
-        params.is_ca = is_ca;
-        let pair = KeyPair::generate().unwrap();
-        fs::write(&certificate, params.self_signed(&pair).unwrap().pem()).unwrap();
-        fs::write(&key, pair.serialize_pem()).unwrap();
-        fs::write(&other, rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem()).unwrap();
-        let files = TlsFiles { cert_file: certificate.clone(), key_file: key };
+        let files = write_certificate(folder.path(), "localhost", is_ca);
+        let certificate = files.cert_file.clone();
+        let other = write_certificate(folder.path(), "other", IsCa::NoCa).cert_file;
         let tls = ListenerTls { files, policy: TlsPolicy::default(), client_certificates: false };
         let scene = Scene::start(|config| config.admin.tls = Some(tls)).await;
         Self { port: port(&scene), certificate, other, _scene: scene, _folder: folder }
@@ -128,15 +124,11 @@ async fn an_answer_other_than_a_status_is_explained() {
 #[tokio::test]
 async fn a_system_without_authorities_needs_none_without_tls() {
     let plain = Scene::start(|_| {}).await;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let command = command.args(["status", "--admin", &port(&plain).to_string()]);
-    let command = command.env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none");
-    let output = within("the status", command.output()).await.unwrap();
+    let mut command = kube_fanout(&["status", "--admin", &port(&plain).to_string()]);
+    let output = finished(command.env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none")).await;
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let command = command.args(["status", "--admin", "https://127.0.0.1:1"]);
-    let command = command.env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none");
-    let output = within("the status", command.output()).await.unwrap();
+    let mut command = kube_fanout(&["status", "--admin", "https://127.0.0.1:1"]);
+    let output = finished(command.env("SSL_CERT_FILE", "/none").env("SSL_CERT_DIR", "/none")).await;
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && text.contains("this system has no trusted authorities; name"), "{text}");
 }

@@ -1,23 +1,19 @@
 //! How the built gateway reports trouble with the API server: in its log, its status, its page and the `status`
 //! command.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kube_fanout::{
     sim::{Refusal, Sim},
     status::{GatewayStatus, Trouble, Upstream},
 };
 use rustix::process::Signal;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
-    net::{TcpListener, UnixStream},
-    process::Command,
-    task::JoinSet,
-};
+use tokio::net::TcpListener;
 
-use crate::{
-    harness::{until, within},
-    process::{Process, ask, ended, in_front_of, shown},
+pub(crate) use crate::harness::serving::{answering, closing, relaying};
+use crate::harness::{
+    process::{Process, ask, ended, finished, in_front_of, kube_fanout, shown},
+    until, within,
 };
 
 #[tokio::test]
@@ -146,8 +142,7 @@ async fn a_server_other_than_an_api_server_is_shown_until_one_answers() {
 async fn status_refuses_a_server_other_than_a_gateway_in_one_line() {
     let page = "<!DOCTYPE html>".repeat(100);
     let (address, _serving) = answering(closing("404 Not Found", &page)).await;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kube-fanout"));
-    let output = within("the status", command.args(["status", "--admin", &address]).output()).await.unwrap();
+    let output = finished(&mut kube_fanout(&["status", "--admin", &address])).await;
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && said.contains(&address) && said.contains("not the admin port"), "{said}");
     assert!(said.lines().count() == 1 && !said.contains("<!DOCTYPE"), "{said}");
@@ -173,44 +168,6 @@ async fn a_gateway_in_front_of_itself_is_reported() {
     assert!(shown(&admin, 0).await.contains("leads back to this gateway"));
     let log = ended(&mut child).await;
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains("leads back to this gateway")), "{log}");
-}
-
-/// Relays the connections of a listener to a Unix socket.
-pub(crate) fn relaying(listener: TcpListener, socket: PathBuf) -> JoinSet<()> {
-    let mut relaying = JoinSet::new();
-    relaying.spawn(async move {
-        let mut connections = JoinSet::new();
-        loop {
-            let (mut near, _) = listener.accept().await.unwrap();
-            let mut far = UnixStream::connect(&socket).await.unwrap();
-            connections.spawn(async move { copy_bidirectional(&mut near, &mut far).await.ok() });
-        }
-    });
-    relaying
-}
-
-/// A response that ends its connection.
-pub(crate) fn closing(status: &str, body: &str) -> Vec<u8> {
-    let length = body.len();
-    format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
-}
-
-/// A server that gives this answer to every request; its address.
-pub(crate) async fn answering(answer: Vec<u8>) -> (String, JoinSet<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut head = [0; 4_096];
-            let read = stream.read(&mut head).await.unwrap();
-            assert!(read > 0);
-            // A client may not wait for it.
-            stream.write_all(&answer).await.ok();
-        }
-    });
-    (address, serving)
 }
 
 #[tokio::test]

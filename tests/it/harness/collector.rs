@@ -26,11 +26,14 @@ use opentelemetry_proto::tonic::{
 use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     task::JoinSet,
 };
 
-use super::until;
+use super::{
+    serving::{accepting, listener},
+    until,
+};
 
 /// How the collector treats calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,16 +69,18 @@ struct Received {
 
 impl Collector {
     pub(crate) async fn start(manner: Manner) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listener().await;
         let received = Arc::new(Received {
             manner: Mutex::new(manner),
             spans: Mutex::default(),
             resource: Mutex::default(),
             calls: Mutex::default(),
         });
-        let mut connections = JoinSet::new();
-        connections.spawn(accept(listener, received.clone()));
+        let accepted = received.clone();
+        let connections = accepting(listener, move |stream| {
+            *accepted.calls.lock().unwrap() += 1;
+            serve(stream, accepted.clone())
+        });
         Self { address, received, _connections: connections }
     }
 
@@ -122,16 +127,6 @@ fn texts(attributes: &[opentelemetry_proto::tonic::common::v1::KeyValue]) -> BTr
         other => format!("{other:?}"),
     };
     attributes.iter().map(|pair| (pair.key.clone(), text(&pair.value))).collect()
-}
-
-async fn accept(listener: TcpListener, received: Arc<Received>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        *received.calls.lock().unwrap() += 1;
-        let received = received.clone();
-        connections.spawn(async move { serve(stream, received).await });
-    }
 }
 
 async fn serve(mut stream: TcpStream, received: Arc<Received>) {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -10,11 +9,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Either, Full};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
+use hyper::body::Incoming;
 use kube_fanout::{
     apimachinery::{RequestInfo, Target},
     sim::{self, Sim},
@@ -25,13 +20,10 @@ use rustls::{
     pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
 };
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::{net::TcpStream, sync::watch, task::JoinSet};
 use tokio_rustls::TlsAcceptor;
+
+use super::serving;
 
 /// The gateway's own token: allowed everything, including reviews.
 pub(crate) const GATEWAY_TOKEN: &str = "gateway-token";
@@ -99,11 +91,11 @@ impl Guarded {
     }
 
     async fn listen(sim: Sim, tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = serving::listener().await;
         let guard = Arc::new(Guard::default());
-        let mut connections = JoinSet::new();
-        connections.spawn(accept(listener, tls, sim, guard.clone()));
+        let guarding = guard.clone();
+        let connections =
+            serving::accepting(listener, move |stream| serve(stream, tls.clone(), sim.clone(), guarding.clone()));
         Self { address, guard, _connections: connections }
     }
 
@@ -166,32 +158,19 @@ impl Guarded {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, sim: Sim, guard: Arc<Guard>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let (tls, sim, guard) = (tls.clone(), sim.clone(), guard.clone());
-        connections.spawn(async move {
-            match tls {
-                None => serve(stream, sim, guard).await,
-                Some(tls) => {
-                    if let Ok(stream) = tls.accept(stream).await {
-                        serve(stream, sim, guard).await;
-                    }
-                }
-            }
-        });
-    }
-}
-
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sim: Sim, guard: Arc<Guard>) {
-    let service = service_fn(move |request| {
+async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, sim: Sim, guard: Arc<Guard>) {
+    let answer = move |request| {
         let (sim, guard) = (sim.clone(), guard.clone());
-        async move { Ok::<_, Infallible>(answer(&sim, &guard, request).await) }
-    });
-    let http = auto::Builder::new(TokioExecutor::new());
-    // However the connection ended, the client notices it.
-    http.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
+        async move { answer(&sim, &guard, request).await }
+    };
+    match tls {
+        None => serving::serve(stream, answer).await,
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(stream).await {
+                serving::serve(stream, answer).await;
+            }
+        }
+    }
 }
 
 async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Response<Body> {

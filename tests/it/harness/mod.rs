@@ -2,16 +2,19 @@
 //! from where each request was answered.
 
 pub(crate) mod access;
+pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod collector;
 pub(crate) mod delegated;
 pub(crate) mod gateway;
 pub(crate) mod guarded;
 pub(crate) mod informer;
+pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod replay;
 pub(crate) mod seed;
 pub(crate) mod selection;
+pub(crate) mod serving;
 pub(crate) mod upstream;
 pub(crate) mod wait;
 pub(crate) mod world;

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
+    future::ready,
     sync::{Arc, Mutex},
 };
 
@@ -11,14 +12,13 @@ use futures_util::{StreamExt, stream};
 use http::{Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-};
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use hyper::body::Incoming;
+use tokio::{sync::watch, task::JoinSet};
 
-use super::client::USER_AGENT;
+use super::{
+    client::USER_AGENT,
+    serving::{accepting, listener, serve},
+};
 use kube_fanout::apimachinery::Encoding;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -66,11 +66,13 @@ impl Replay {
     ) -> Self {
         let (forwarded, live) = (Mutex::default(), watch::Sender::default());
         let shared = Arc::new(Shared { documents, collections, forwarded, live });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut serving = JoinSet::new();
-        serving.spawn(accept(listener, shared.clone()));
-        Self { url, shared, _serving: serving }
+        let (listener, address) = listener().await;
+        let answering = shared.clone();
+        let serving = accepting(listener, move |stream| {
+            let shared = answering.clone();
+            serve(stream, move |request| ready(shared.answer(&request)))
+        });
+        Self { url: format!("http://{address}"), shared, _serving: serving }
     }
 
     /// Sends the live events of the collections.
@@ -87,23 +89,6 @@ impl Replay {
     /// Method and target of each request since the last call that came from a client, and not from the gateway itself.
     pub(crate) fn forwarded(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.forwarded.lock().unwrap())
-    }
-}
-
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let shared = shared.clone();
-        let service = service_fn(move |request| {
-            let answer = shared.answer(&request);
-            async move { Ok::<_, Infallible>(answer) }
-        });
-        connections.spawn(async move {
-            // The gateway may close connections at any time.
-            let server = auto::Builder::new(TokioExecutor::new());
-            let _ended = server.serve_connection(TokioIo::new(stream), service).await;
-        });
     }
 }
 
