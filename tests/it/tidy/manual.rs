@@ -1,11 +1,13 @@
 //! The manual and the README list what the code has: limits, metrics, reasons, fields.
 
+use std::{fs, path::Path};
+
 use kube_fanout::{
     config::{Config, Overrides},
     telemetry::METRICS,
 };
 
-use super::{assert_none, source::sources};
+use super::{COLUMNS_MAX, assert_none, source::sources};
 
 const OPERATIONS: &str = include_str!("../../../src/manual/operations.md");
 const README: &str = include_str!("../../../README.md");
@@ -96,4 +98,23 @@ fn the_configuration_in_the_readme_is_valid() {
     let text: Vec<_> = lines.map_while(|line| line.strip_prefix("    ")).collect();
     assert!(text.len() > 3, "{text:?}");
     Config::parse(&text.join("\n"), &Overrides::default()).expect("the configuration is valid");
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let chapters = fs::read_dir(root.join("src/manual")).unwrap().map(|entry| entry.unwrap().path());
+    let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut problems = Vec::new();
+    for path in chapters.chain([root.join("README.md")]) {
+        let (text, mut is_code) = (fs::read_to_string(&path).unwrap(), false);
+        for (at, line) in text.lines().enumerate() {
+            let (fence, columns) = (line.trim_start().starts_with("```"), line.chars().count());
+            is_code ^= fence;
+            if !is_code && !line.starts_with('|') && columns > COLUMNS_MAX {
+                problems.push(format!("{}:{}: {columns} columns", path.display(), at + 1));
+            }
+        }
+    }
+    assert_none(&problems);
 }

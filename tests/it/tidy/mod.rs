@@ -13,8 +13,8 @@ use source::{Source, sources};
 const CODE_LINES_MAX: usize = 700;
 /// The maximum number of lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
-/// The maximum number of columns of a line. Rows of data in a literal, and of tables in comments, may be longer: a row
-/// reads best on one line.
+/// The maximum number of columns of a line of code or prose. Rows of data in a literal, and of tables, may be longer: a
+/// row reads best on one line.
 const COLUMNS_MAX: usize = 120;
 /// File and module names that say nothing about the contents.
 const BANNED_NAMES: [&str; 5] = ["util", "helper", "common", "misc", "manager"];
