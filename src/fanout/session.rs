@@ -36,14 +36,14 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The delay before a bookmark is retried when a change was in history but not announced yet.
 const BOOKMARK_RETRY: Duration = Duration::from_millis(10);
 
-/// How long a watch keeps the state of its start, to send its objects, whatever happens meanwhile: as long as the API
-/// server lets a list take (`--request-timeout`, read-path 6), so that a slow client gets through however fast the
-/// objects change.
+/// How long a watch may take to send the objects of the state at its start, even if history drops later changes in the
+/// meantime: as long as the API server lets a list take (`--request-timeout`, read-path 6), so that a slow client gets
+/// through however fast the objects change.
 ///
-/// After that time the watch keeps the state only as long as history keeps what changed since. Nothing is lost by its
-/// end: it would end with its initial events, for the same reason. States share the objects that did not change, so
-/// what all watches hold together besides history is at most what changed within this time, and in the time that a
-/// client may leave a watch unread.
+/// After that time the watch ends as soon as history has dropped a change after that state. Nothing is lost by that: a
+/// watch that cannot read the changes after its initial events ends right behind them. States share the objects that
+/// did not change, so what all watches hold together besides history is at most what changed within this time, and in
+/// the time that a client may leave a watch unread.
 const INITIAL_STATE_KEPT: Duration = Duration::from_secs(60);
 
 /// The start of a watch.
@@ -248,7 +248,7 @@ impl Session {
             let Some(backlog) = self.view.backlog(self.next, BATCH) else {
                 return Step::End(EndCause::Lagged);
             };
-            // The store is bridged before `Hub::bridged` notifies the watcher.
+            // The store is bridged before `Hub::bridged` notifies the watcher, so a gap may be met here first.
             let mut gaps = backlog.changes.iter().filter_map(|change| change.gap());
             if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.baseline)) {
                 return Step::End(EndCause::Relisted);
@@ -388,7 +388,7 @@ impl Session {
     }
 }
 
-/// Why a watch that has sent its initial events would end at once; `None` if it would go on.
+/// Why a watch would end right after its initial events if all were sent now; `None` if it would continue.
 fn why_outlived(view: &View, subscription: &Subscription) -> Option<EndCause> {
     let is_passed = || subscription.pending().is_some_and(|first| !view.reaches_back_to(first));
     subscription.closed().or_else(|| is_passed().then_some(EndCause::Lagged))
