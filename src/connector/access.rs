@@ -25,6 +25,7 @@ use crate::{
 
 use super::{
     BoxError, BuildError, RequestBody,
+    belief::Belief,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, Way, dial},
     era::Era,
@@ -42,6 +43,8 @@ pub(super) struct Access {
     sockets: SocketOpener,
     /// `None` if there is only the address of the configuration.
     servers: Option<Servers>,
+    /// Which of several servers connections may go to; `None` for each that is of the cluster.
+    belief: Option<Belief>,
     era: Era,
     dial: Dial,
     tls: ClientConfig,
@@ -118,8 +121,15 @@ impl Access {
             config,
             sockets,
             servers,
+            belief: None,
             era,
         })
+    }
+
+    /// The same, but with connections only to those of several servers that accept the identity. Whether one server
+    /// without others does is left to the caller.
+    pub(super) fn only_to(self, belief: &Belief) -> Self {
+        Self { belief: Some(belief.clone()), ..self }
     }
 
     /// Makes new connections use the current content of the client certificate's files, if it is in files.
@@ -146,7 +156,7 @@ impl Access {
     /// `choice` is among several servers.
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
         let way = match self.servers.clone() {
-            Some(servers) => Way::Servers(Route { servers, choice }),
+            Some(servers) => Way::Servers(Route { servers, choice, belief: self.belief.clone() }),
             None => Way::Address(self.era.clone()),
         };
         Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, way)

@@ -12,6 +12,7 @@
 
 mod access;
 mod advice;
+mod belief;
 mod build_error;
 mod client_certificate;
 mod delivery;
@@ -55,7 +56,7 @@ pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
 pub use hop::{comes_from_gateway, has_passed};
-pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound};
+pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound, Verdict};
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
 pub use probed::Probe;

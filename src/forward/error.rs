@@ -33,10 +33,15 @@ impl From<SendError> for ForwardError {
 }
 
 impl ForwardError {
+    /// Whether the front-proxy certificate is not used, which the log says once.
+    pub fn is_of_front_proxy(&self) -> bool {
+        matches!(self, Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided))
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::NoIdentity | Self::Identity(IdentityError::NotBelieved) => Fault::Gateway,
+            Self::NoIdentity | Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided) => Fault::Gateway,
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::ClientShare => Fault::Client,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
@@ -46,10 +51,10 @@ impl ForwardError {
     /// Whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
+            Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided) | Self::ClientShare => Retry::Later,
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::NoIdentity | Self::UnaskedUpgrade => {
                 Retry::Never
             }
-            Self::ClientShare => Retry::Later,
             Self::NoAnswer(error) => error.retry(),
         }
     }
@@ -61,6 +66,7 @@ impl ForwardError {
             Self::IdentityHeader(_) => "identity_header",
             Self::Identity(IdentityError::Impersonation) => "impersonation",
             Self::Identity(IdentityError::NotBelieved) => "not_believed",
+            Self::Identity(IdentityError::Undecided) => "not_believed_yet",
             Self::Identity(_) => "user",
             Self::NoIdentity => "no_identity",
             Self::ClientShare => "client_share",

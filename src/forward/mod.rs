@@ -20,7 +20,7 @@ use hyper::{body::Incoming, upgrade::OnUpgrade};
 use tokio::time::sleep;
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered};
-use crate::connector::{AsClient, AsGateway, Outbound, RequestBody, ResponseBody};
+use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
 use crate::fairness::{Share, Shares, Turn, Turns};
 use crate::lifecycle::Tasks;
 
@@ -69,6 +69,14 @@ impl Forward {
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
         let identity = Identity::Delegated { client, assertion };
         Self { identity, shares: Some(shares), delays: delays(), turns: turns(), tasks }
+    }
+
+    /// What asserts users to upstream as a front proxy does, if that is how.
+    pub fn front_proxy(&self) -> Option<AsFrontProxy> {
+        match &self.identity {
+            Identity::Delegated { assertion: Some(Assertion::FrontProxy(proxy)), .. } => Some(proxy.clone()),
+            Identity::Delegated { .. } | Identity::Trusted(_) => None,
+        }
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.

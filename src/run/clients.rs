@@ -144,7 +144,7 @@ async fn forward(
         Some(IdentityConfig::FrontProxy(config)) => {
             let proxy = connector.as_front_proxy(&config.files, config.headers.clone(), tasks);
             let proxy = proxy.map_err(RunError::Upstream)?;
-            proxy.probe(tasks).await.map_err(RunError::FrontProxy)?;
+            proxy.start(tasks).await.map_err(RunError::FrontProxy)?;
             Ok(Some(Assertion::FrontProxy(proxy)))
         }
         Some(IdentityConfig::Impersonation) => {

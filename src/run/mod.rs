@@ -23,7 +23,7 @@ use crate::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
-    connector::{BuildError, Connector, NotBelieved, SocketOpener, Usage},
+    connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     fairness::{AnswerRoom, Shares},
     gateway::{Accounts, Gateway, Journal, Settings},
     lifecycle::{Drained, Tasks},
@@ -134,9 +134,8 @@ async fn run_following(
     let (clients, reviewers) = clients::clients(config, &connector, &upstream, forwarded.clone(), &tasks).await?;
     let metrics_access = clients::metrics_access(config, &connector, &upstream, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
-    let audit_health = audit.as_ref().and_then(AuditLog::health);
-    let accounts = Accounts::new(watches.clone(), audit);
-    let room = answer_room(config);
+    let (audit_health, front_proxy) = (audit.as_ref().and_then(AuditLog::health), clients.forward.front_proxy());
+    let (accounts, room) = (Accounts::new(watches.clone(), audit), answer_room(config));
     let peers = peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?;
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), peers, cacher_config(config), tasks.clone());
@@ -173,7 +172,8 @@ async fn run_following(
             mode: mode(&config.clients),
             configuration: configured(current.clone()),
         };
-        let admin = Admin::new(exposition, checks(&cachers, upstream, audit_health), client_tasks.token().clone());
+        let checks = checks(&cachers, upstream, audit_health, front_proxy);
+        let admin = Admin::new(exposition, checks, client_tasks.token().clone());
         let admin = admin.with_metrics_access(metrics_access).with_status(source, bound.address().is_local());
         admin.serve(bound, &admin_tasks);
     }
@@ -372,6 +372,7 @@ fn checks(
     cachers: &Cachers,
     upstream: Upstream,
     audit: Option<AuditHealth>,
+    front_proxy: Option<AsFrontProxy>,
 ) -> impl Fn() -> Vec<Check> + Send + Sync + use<> {
     let cachers = cachers.clone();
     let cache = |Readiness { name, is_ready, is_required, reason }| {
@@ -381,12 +382,16 @@ fn checks(
     move || {
         let audit = audit.as_ref().map(|audit| audit.is_writable());
         let audit = audit.map(|ready| Check::required("audit", ready));
+        let front_proxy = front_proxy.as_ref().map(|proxy| {
+            let doubt = proxy.doubt();
+            Check { otherwise: doubt.unwrap_or_default(), ..Check::required("frontProxy", doubt.is_none()) }
+        });
         let servers = upstream.servers().into_iter().map(|server| Check {
             name: format!("upstream/{}", server.server),
             ready: server.state == Usage::InUse,
             required: false,
             otherwise: server.state.in_words(),
         });
-        audit.into_iter().chain(servers).chain(cachers.readiness().into_iter().map(cache)).collect()
+        audit.into_iter().chain(front_proxy).chain(servers).chain(cachers.readiness().into_iter().map(cache)).collect()
     }
 }

@@ -15,7 +15,7 @@ use crate::{
         ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile, Problem, ServerAddress,
         UpstreamConfig, meant,
     },
-    connector::{BuildError, Connector, TroubleKind, Usage},
+    connector::{BuildError, Connector, TroubleKind, Usage, Verdict},
     lifecycle::Tasks,
     peers::PeerTroubleKind,
     telemetry::Chain,
@@ -199,8 +199,16 @@ impl LookedUp {
                 match reached.connector.as_front_proxy(&config.files, config.headers.clone(), &tasks) {
                     Err(error) => self.problems.push(problem(field, Chain(&error).to_string())),
                     Ok(proxy) => {
-                        let verdict = proxy.probe(&tasks).await;
-                        self.problems.extend(verdict.err().map(|error| problem(field, error.to_string())));
+                        for verdict in proxy.probe().await {
+                            match verdict {
+                                Verdict::Accepted => {}
+                                Verdict::Refused(error) => self.problems.push(problem(field, error.to_string())),
+                                Verdict::Undecided(why) => {
+                                    let note = format!("not known whether the API server accepts it: {why}");
+                                    self.notes.push(problem(field, note));
+                                }
+                            }
+                        }
                     }
                 }
                 tasks.token().cancel();

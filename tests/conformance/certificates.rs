@@ -28,7 +28,7 @@ pub(crate) const TOKENS: [(&str, &str, &str); 8] = [
 /// A client's certificate: file, authority, common name, organizations.
 struct Client(&'static str, &'static str, &'static str, &'static [&'static str]);
 
-const CLIENTS: [Client; 8] = [
+const CLIENTS: [Client; 9] = [
     Client("cert", "ca", "cert", &["readers", "staff"]),
     Client("cert-outsider", "ca", "j\u{fc}rgen <b>", &[]),
     Client("cert-impersonator", "ca", "cert-impersonator", &[]),
@@ -37,6 +37,7 @@ const CLIENTS: [Client; 8] = [
     Client("front-proxy", "front-ca", "front-proxy", &[]),
     Client("other-proxy", "front-ca", "other-proxy", &["readers"]),
     Client("ca-proxy", "ca", "front-proxy", &[]),
+    Client("masters-proxy", "ca", "front-proxy-client", &["system:masters"]),
 ];
 
 /// The files for the servers' flags.

@@ -166,6 +166,7 @@ async fn scenarios(chosen: Chosen<'_>, mut world: World, assets: &Assets) {
         chosen.run(format!("identity, forgeries {builtin}"), identity::forgeries(full, certificates)).await;
         chosen.run(format!("identity, reviews {builtin}"), identity::reviews(full, certificates)).await;
         chosen.run(format!("identity, rotation {builtin}"), identity::rotation(full, certificates)).await;
+        chosen.run(format!("identity, misplaced {builtin}"), identity::misplaced(full, certificates)).await;
         chosen.run(format!("reads {builtin}"), reads::builtin(full)).await;
         chosen.run(format!("watches {builtin}"), watches::builtin(full)).await;
         if full.server.has_watch_list {

@@ -5,20 +5,23 @@ use std::sync::Arc;
 use http::Request;
 
 use super::{
-    Belief, Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS, strip,
+    Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS,
+    probe::Probes,
+    strip,
     user_headers::{self, Names},
 };
 use crate::apimachinery::UserInfo;
 use crate::config::{ProxyHeaders, Redacted, TlsFiles};
 use crate::connector::{
-    BuildError, RequestBody, access::Access, client_certificate::ClientCertificate, target::Target,
+    BuildError, RequestBody, access::Access, belief::Standing, client_certificate::ClientCertificate, target::Target,
 };
 use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///
 /// Upstream accepts them if the certificate is from its request-header CA and has an allowed name (read-path 8.1). That
-/// CA must not be among its client CAs, where the certificate would authenticate a user itself.
+/// CA must not be among its client CAs, where the certificate would authenticate a user itself. So nothing is sent to a
+/// server that has not shown that it accepts them ([`Self::probe`]).
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,
@@ -26,7 +29,7 @@ pub struct AsFrontProxy {
     anonymous: Arc<Connections>,
     headers: Arc<ProxyHeaders>,
     names: Arc<Names>,
-    pub(super) belief: Belief,
+    pub(super) probes: Arc<Probes>,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
@@ -50,34 +53,41 @@ impl AsFrontProxy {
         let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
         let access = access.with_certificate(certificate)?;
         access.follow_files(tasks);
+        let probes = Arc::new(Probes::new(&access, target.clone()));
+        let access = access.only_to(probes.belief());
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);
-        Ok(Self { connections, anonymous, headers: Arc::new(headers), names, belief: Belief::new() })
+        Ok(Self { connections, anonymous, headers: Arc::new(headers), names, probes })
     }
 
     /// The request under the user's identity, without any other credentials. Impersonate-* is passed on: upstream
     /// authorizes the user.
     ///
     /// # Errors
-    /// The user cannot be expressed exactly, or upstream does not accept the certificate ([`Self::probe`]).
-    pub fn outbound(&self, request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
-        if !self.belief.holds() {
-            return Err(IdentityError::NotBelieved);
+    /// The user cannot be expressed exactly, or upstream has not shown that it accepts the certificate.
+    pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
+        match self.probes.belief().best() {
+            Standing::Accepted => {}
+            Standing::Refused => return Err(IdentityError::NotBelieved),
+            Standing::Undecided => return Err(IdentityError::Undecided),
         }
-        self.asserting(request, user)
-    }
-
-    /// The same, whether or not upstream accepts the certificate.
-    pub(super) fn asserting(
-        &self,
-        mut request: Request<RequestBody>,
-        user: &UserInfo,
-    ) -> Result<Outbound, IdentityError> {
-        let asserted = user_headers::front_proxy(user, &self.names)?;
-        strip::strip_credentials_and(request.headers_mut(), &self.headers);
-        user_headers::add(request.headers_mut(), asserted)?;
+        self.assert(&mut request, user)?;
         let connections = if user.name == user_headers::ANONYMOUS { &self.anonymous } else { &self.connections };
         Ok(connections.outbound(request))
+    }
+
+    /// Puts the user on a request, in place of any other credentials.
+    pub(super) fn assert(&self, request: &mut Request<RequestBody>, user: &UserInfo) -> Result<(), IdentityError> {
+        let asserted = user_headers::front_proxy(user, &self.names)?;
+        strip::strip_credentials_and(request.headers_mut(), &self.headers);
+        user_headers::add(request.headers_mut(), asserted)
+    }
+
+    /// The same, as if a server had shown that it accepts the certificate.
+    #[cfg(test)]
+    pub(crate) fn accepted(self) -> Self {
+        self.probes.belief().note(0, Standing::Accepted, self.probes.belief().era());
+        self
     }
 }

@@ -16,13 +16,7 @@ mod strip;
 mod tests;
 mod user_headers;
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{fmt, sync::Arc};
 
 use http::{Request, Response};
 use kube_client::Config;
@@ -41,7 +35,7 @@ pub use as_client::AsClient;
 pub use as_front_proxy::AsFrontProxy;
 pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
-pub use probe::NotBelieved;
+pub use probe::{NotBelieved, Verdict};
 
 use crate::config::{Redacted, ServerAddress, is_clear_text};
 use crate::fairness::{ClientKey, Turn, Turns};
@@ -67,24 +61,9 @@ pub enum IdentityError {
     /// The result of a probe: see [`NotBelieved`].
     #[error("the API server does not accept the gateway's front-proxy certificate")]
     NotBelieved,
-}
-
-/// Whether upstream accepts an identity: true until a probe shows that it does not. Clones share the value.
-#[derive(Clone, Debug)]
-struct Belief(Arc<AtomicBool>);
-
-impl Belief {
-    fn new() -> Self {
-        Self(Arc::new(AtomicBool::new(true)))
-    }
-
-    fn holds(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn set(&self, holds: bool) {
-        self.0.store(holds, Ordering::Release);
-    }
+    /// No probe has had a result yet.
+    #[error("the API server has not shown yet whether it accepts the gateway's front-proxy certificate")]
+    Undecided,
 }
 
 /// The parts of a user that are sent.

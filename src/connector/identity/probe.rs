@@ -2,21 +2,32 @@
 //! permissions.
 //!
 //! A certificate whose authority is among upstream's client CAs authenticates a user itself, and every client would act
-//! as that user: such a certificate is not used.
+//! as that user: so a certificate is used only after upstream has named the made-up user, and no other answer counts.
+//! Of several servers, each shows it for itself.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use futures_util::future::join_all;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::AsFrontProxy;
 use crate::{
     apimachinery::{Status, UserInfo},
-    connector::RequestBody,
+    connector::{
+        RequestBody, Servers,
+        access::Access,
+        belief::{Belief, Standing},
+        delivery,
+        dialer::Protocols,
+        pool::{Pool, PoolSettings},
+        servers::Choice,
+        target::Target,
+    },
     lifecycle::Tasks,
     telemetry::Chain,
 };
@@ -26,11 +37,22 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const QUESTION: &[u8] = br#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
 const AUTHENTICATED: &str = "system:authenticated";
 const ANONYMOUS: &str = "system:anonymous";
-/// Time limit for the whole answer.
+/// Time limit for the answers of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Pause before the next probe, after a negative answer or none.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// How often it is decided whether to probe again.
+const TICK: Duration = Duration::from_secs(1);
+/// Pause after a probe without a verdict, the first time and at most; doubled each time.
+const UNDECIDED_MIN: Duration = Duration::from_secs(1);
+const UNDECIDED_MAX: Duration = Duration::from_secs(4);
+/// Pause after a negative verdict.
+const REFUSED: Duration = Duration::from_secs(10);
+/// Pause after a positive one: flags and certificates can change. Longer than connections stay idle, so that a new one
+/// shows the current certificate.
+const ACCEPTED: Duration = Duration::from_secs(60);
+/// For one request at a time to each server, over connections of its own.
+const PROBES: PoolSettings =
+    PoolSettings { protocols: Protocols::Http1, ..PoolSettings::own("upstream_front_proxy_probes", 1) };
 
 /// Why a certificate is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,78 +75,215 @@ pub enum NotBelieved {
     Groups,
 }
 
-/// Upstream's verdict on the certificate.
+/// A server's verdict on the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
-    Believed,
-    NotBelieved(NotBelieved),
-    /// No verdict, and why.
-    Nothing(String),
+pub enum Verdict {
+    Accepted,
+    Refused(NotBelieved),
+    /// No verdict, and why: the certificate is not used.
+    Undecided(String),
+}
+
+/// The connections for probes, and what they have shown.
+#[derive(Debug)]
+pub(super) struct Probes {
+    target: Target,
+    servers: Option<Servers>,
+    /// One for each of several servers, or one.
+    pools: Vec<Pool>,
+    belief: Belief,
+}
+
+impl Probes {
+    pub(super) fn new(access: &Access, target: Target) -> Self {
+        let servers = access.servers().cloned();
+        let choices: Vec<_> = match &servers {
+            Some(servers) => (0..servers.addresses().len()).map(Choice::Only).collect(),
+            None => vec![Choice::Any],
+        };
+        let belief = Belief::undecided(choices.len(), access.era().clone());
+        let pools = choices.into_iter().map(|choice| Pool::new(access, PoolSettings { choice, ..PROBES })).collect();
+        Self { target, servers, pools, belief }
+    }
+
+    pub(super) fn belief(&self) -> &Belief {
+        &self.belief
+    }
+
+    /// Keeps a verdict, and logs it if it is a new one.
+    fn note(&self, server: usize, era: u64, verdict: &Verdict) {
+        let name = self.server(server);
+        let standing = match verdict {
+            Verdict::Accepted => Standing::Accepted,
+            Verdict::Refused(_) => Standing::Refused,
+            Verdict::Undecided(_) => return,
+        };
+        if self.belief.note(server, standing, era) == standing {
+            return;
+        }
+        match verdict {
+            Verdict::Refused(error) => {
+                // Connections that are open would be used again.
+                if let Some(servers) = &self.servers {
+                    servers.break_one(server);
+                }
+                tracing::error!(
+                    server = name,
+                    error = %Chain(error),
+                    "front-proxy certificate not used"
+                );
+            }
+            Verdict::Accepted | Verdict::Undecided(_) => {
+                tracing::info!(server = name, "the API server accepts the front-proxy certificate")
+            }
+        }
+    }
+
+    fn server(&self, index: usize) -> String {
+        match &self.servers {
+            Some(servers) => servers.addresses()[index].to_string(),
+            None => self.target.to_string(),
+        }
+    }
 }
 
 impl AsFrontProxy {
-    /// Asks upstream whether it accepts the certificate. Without a verdict, a task of `tasks` continues until it does.
+    /// Asks upstream whether it accepts the certificate, each of several servers for itself. Tasks of `tasks` continue
+    /// to ask: without a verdict soon, and otherwise from time to time.
     ///
     /// # Errors
-    /// Upstream does not accept the certificate.
-    pub async fn probe(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
-        match self.ask().await {
-            Said::Believed => return Ok(()),
-            Said::NotBelieved(why) => return Err(why),
-            Said::Nothing(why) => {
-                tracing::warn!(
-                    error = %why,
-                    "cannot check whether the API server accepts the front-proxy certificate; trying again",
-                );
+    /// A server does not accept the certificate, and no server does.
+    pub async fn start(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
+        let verdicts = self.probe().await;
+        let accepted = verdicts.contains(&Verdict::Accepted);
+        for (server, verdict) in verdicts.into_iter().enumerate() {
+            let why = match verdict {
+                Verdict::Refused(why) if !accepted => return Err(why),
+                Verdict::Undecided(why) => why,
+                Verdict::Refused(_) | Verdict::Accepted => String::new(),
+            };
+            if !why.is_empty() {
+                self.warn(server, &why);
             }
+            let (proxy, token) = (self.clone(), tasks.token().clone());
+            tasks.spawn("front proxy probe", async move {
+                let _ended = token.run_until_cancelled(proxy.keep_probing(server, why)).await;
+            });
         }
-        let (proxy, token) = (self.clone(), tasks.token().clone());
-        tasks.spawn("front proxy probe", async move {
-            let _ended = token.run_until_cancelled(proxy.until_believed()).await;
-        });
         Ok(())
     }
 
-    async fn until_believed(&self) {
+    /// The verdict of each of several servers, in the order of the configuration, or that of the only one.
+    pub async fn probe(&self) -> Vec<Verdict> {
+        join_all((0..self.probes.pools.len()).map(|server| self.probe_server(server))).await
+    }
+
+    /// Why the certificate is not used at any server.
+    pub fn doubt(&self) -> Option<&'static str> {
+        match self.probes.belief.best() {
+            Standing::Accepted => None,
+            Standing::Refused => Some(
+                "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
+                 have to name are not forwarded (the log says why)",
+            ),
+            Standing::Undecided => Some(
+                "the API server has not shown yet whether it accepts the certificate of clients.identity.frontProxy; \
+                 clients that it would have to name are not forwarded until then (the log says why)",
+            ),
+        }
+    }
+
+    fn warn(&self, server: usize, why: &str) {
+        let server = self.probes.server(server);
+        tracing::warn!(
+            %server,
+            error = why,
+            "cannot check whether the API server accepts the front-proxy certificate, which is not used until then; \
+             trying again"
+        );
+    }
+
+    /// `told` is why the last probe had no verdict, if it had none.
+    async fn keep_probing(&self, server: usize, mut told: String) {
+        let (mut asked, mut pause) = (Instant::now(), UNDECIDED_MIN);
         loop {
-            sleep(ASK_AGAIN).await;
-            match self.ask().await {
-                Said::Believed => {
-                    self.belief.set(true);
-                    tracing::info!("the API server accepts the front-proxy certificate");
-                    return;
+            sleep(TICK).await;
+            let due = match self.probes.belief.of(server) {
+                Standing::Undecided => pause,
+                Standing::Refused => REFUSED,
+                Standing::Accepted => ACCEPTED,
+            };
+            if asked.elapsed() < due {
+                continue;
+            }
+            let verdict = self.probe_server(server).await;
+            asked = Instant::now();
+            if let Verdict::Undecided(why) = verdict {
+                pause = (pause * 2).min(UNDECIDED_MAX);
+                if self.probes.belief.of(server) == Standing::Undecided && told != why {
+                    self.warn(server, &why);
+                    told = why;
                 }
-                Said::NotBelieved(error) => {
-                    self.belief.set(false);
-                    tracing::error!(error = %Chain(&error), "front-proxy certificate not used");
-                }
-                Said::Nothing(why) => tracing::debug!(error = %why, "front-proxy certificate still not checked"),
+            } else {
+                pause = UNDECIDED_MIN;
+                told.clear();
             }
         }
     }
 
-    async fn ask(&self) -> Said {
+    async fn probe_server(&self, server: usize) -> Verdict {
+        let era = self.probes.belief.era();
         let user = UserInfo {
             name: format!("kube-fanout:probe:{}", Uuid::new_v4()),
             groups: vec![format!("kube-fanout:probe:{}", Uuid::new_v4()), AUTHENTICATED.to_owned()],
             ..UserInfo::default()
         };
-        match timeout(PROBE_TIMEOUT, self.answer(&user)).await {
-            Ok(Ok((status, body))) => said(status, &body, &user),
-            Ok(Err(why)) => Said::Nothing(why),
-            Err(_) => Said::Nothing(format!("no answer within {PROBE_TIMEOUT:?}")),
-        }
+        let verdict = match timeout(PROBE_TIMEOUT, self.asked(server, &user)).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(why)) => Verdict::Undecided(why),
+            Err(_) => Verdict::Undecided(format!("no answer within {PROBE_TIMEOUT:?}")),
+        };
+        self.probes.note(server, era, &verdict);
+        verdict
     }
 
-    async fn answer(&self, user: &UserInfo) -> Result<(StatusCode, Bytes), String> {
-        let mut request = Request::new(RequestBody::Full(Bytes::from_static(QUESTION)));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = http::Uri::from_static(PATH);
+    async fn asked(&self, server: usize, user: &UserInfo) -> Result<Verdict, String> {
+        let (status, body) = self.answer(server, Uri::from_static(PATH), QUESTION, user).await?;
+        if status != StatusCode::NOT_FOUND && status != StatusCode::METHOD_NOT_ALLOWED {
+            return Ok(said(status, &body, user));
+        }
+        // Before 1.28 there is nothing that says who the user is, except a refusal. The namespace does not exist, so
+        // that no role is bound there.
+        let [namespace, name] = [Uuid::new_v4(), Uuid::new_v4()];
+        let path = format!("/api/v1/namespaces/kube-fanout-probe-{namespace}/secrets/{name}");
+        let path = Uri::try_from(path).map_err(|error| error.to_string())?;
+        let (status, body) = self.answer(server, path, &[], user).await?;
+        Ok(said_of_secret(status, &body, user))
+    }
+
+    /// Without a body, the question is a get.
+    async fn answer(
+        &self,
+        server: usize,
+        path: Uri,
+        body: &'static [u8],
+        user: &UserInfo,
+    ) -> Result<(StatusCode, Bytes), String> {
+        let mut request = Request::new(RequestBody::Empty);
         let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
+        if !body.is_empty() {
+            *request.body_mut() = RequestBody::Full(Bytes::from_static(body));
+            *request.method_mut() = Method::POST;
+            request.headers_mut().insert(header::CONTENT_TYPE, json.clone());
+        }
+        *request.uri_mut() = path;
         request.headers_mut().insert(header::ACCEPT, json);
-        let outbound = self.asserting(request, user).map_err(|error| error.to_string())?;
-        let answer = outbound.send().await.map_err(|error| error.to_string())?;
+        self.assert(&mut request, user).map_err(|error| error.to_string())?;
+        // The next probe shows the certificate that is in the files then.
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let Probes { target, pools, .. } = &*self.probes;
+        let answer = delivery::deliver_unnoted(target, &[&pools[server]], None, request).await;
+        let answer = answer.map_err(|error| Chain(&error).to_string())?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
         Ok((status, body.map_err(|error| error.to_string())?.to_bytes()))
@@ -132,7 +291,7 @@ impl AsFrontProxy {
 }
 
 /// The verdict in an answer. Pure.
-fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Said {
+fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Verdict {
     #[derive(Deserialize)]
     struct Review {
         status: ReviewStatus,
@@ -149,14 +308,14 @@ fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Said {
         #[serde(default)]
         groups: Vec<String>,
     }
-    let unread = || Said::Nothing(format!("{PATH} was answered with {status}"));
+    let unread = || Verdict::Undecided(format!("{PATH} was answered with {status}"));
     match status {
-        StatusCode::UNAUTHORIZED => Said::NotBelieved(NotBelieved::Unknown),
+        StatusCode::UNAUTHORIZED => Verdict::Refused(NotBelieved::Unknown),
         StatusCode::OK | StatusCode::CREATED => match serde_json::from_slice::<Review>(body) {
             Ok(Review { status: ReviewStatus { user_info: Seen { username, groups } } }) => {
                 let is_member = groups.contains(&user.groups[0]);
                 if username == user.name && !is_member {
-                    Said::NotBelieved(NotBelieved::Groups)
+                    Verdict::Refused(NotBelieved::Groups)
                 } else {
                     seen(username, user)
                 }
@@ -168,19 +327,33 @@ fn said(status: StatusCode, body: &[u8], user: &UserInfo) -> Said {
     }
 }
 
-fn seen(name: String, user: &UserInfo) -> Said {
+fn seen(name: String, user: &UserInfo) -> Verdict {
     match name {
-        name if name == user.name => Said::Believed,
-        name if name == ANONYMOUS => Said::NotBelieved(NotBelieved::Unknown),
-        name => Said::NotBelieved(NotBelieved::Another(name)),
+        name if name == user.name => Verdict::Accepted,
+        name if name == ANONYMOUS => Verdict::Refused(NotBelieved::Unknown),
+        name => Verdict::Refused(NotBelieved::Another(name)),
     }
 }
 
-/// The user's name in a refusal.
+/// The verdict in the answer to a get of a Secret that does not exist. Pure.
+fn said_of_secret(status: StatusCode, body: &[u8], user: &UserInfo) -> Verdict {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => said(status, body, user),
+        StatusCode::NOT_FOUND => Verdict::Undecided(
+            "the API server has no selfsubjectreviews, and does not refuse to get a Secret to a made-up user without \
+             rights: either it takes every client for the certificate's own user, whose authority must then not be in \
+             --client-ca-file, or its authorizer allows everything"
+                .to_owned(),
+        ),
+        _ => Verdict::Undecided(format!("{PATH} was answered with 404, and a get of a Secret with {status}")),
+    }
+}
+
+/// The user's name in a refusal by an API server's authorizer.
 fn refused_user(body: &[u8]) -> Option<String> {
     let message = Status::message_in(body)?;
-    let (_, rest) = message.split_once("User \"")?;
-    rest.split_once('"').map(|(name, _)| name.to_owned())
+    let (_, rest) = message.split_once("forbidden: User \"")?;
+    rest.split_once("\" cannot ").map(|(name, _)| name.to_owned())
 }
 
 #[cfg(test)]
@@ -199,16 +372,16 @@ mod tests {
         let refusal = |name: &str| {
             format!(r#"{{"kind":"Status","message":"x is forbidden: User \"{name}\" cannot create resource"}}"#)
         };
-        let another = || Said::NotBelieved(NotBelieved::Another("proxy".to_owned()));
+        let another = || Verdict::Refused(NotBelieved::Another("proxy".to_owned()));
         for (status, body, expected) in [
-            (201, review("p", r#""g","system:authenticated""#), Said::Believed),
-            (201, review("p", r#""system:authenticated""#), Said::NotBelieved(NotBelieved::Groups)),
+            (201, review("p", r#""g","system:authenticated""#), Verdict::Accepted),
+            (201, review("p", r#""system:authenticated""#), Verdict::Refused(NotBelieved::Groups)),
             (201, review("proxy", r#""g""#), another()),
-            (201, review("system:anonymous", ""), Said::NotBelieved(NotBelieved::Unknown)),
-            (403, refusal("p"), Said::Believed),
+            (201, review("system:anonymous", ""), Verdict::Refused(NotBelieved::Unknown)),
+            (403, refusal("p"), Verdict::Accepted),
             (403, refusal("proxy"), another()),
-            (403, refusal("system:anonymous"), Said::NotBelieved(NotBelieved::Unknown)),
-            (401, String::new(), Said::NotBelieved(NotBelieved::Unknown)),
+            (403, refusal("system:anonymous"), Verdict::Refused(NotBelieved::Unknown)),
+            (401, String::new(), Verdict::Refused(NotBelieved::Unknown)),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(said(status, body.as_bytes(), &probe()), expected, "{status} {body}");
@@ -216,7 +389,29 @@ mod tests {
         for (status, body) in [(201, "{}"), (403, "no"), (403, r#"{"message":"no"}"#), (404, ""), (500, ""), (429, "")]
         {
             let status = StatusCode::from_u16(status).unwrap();
-            assert!(matches!(said(status, body.as_bytes(), &probe()), Said::Nothing(_)), "{status} {body}");
+            assert!(matches!(said(status, body.as_bytes(), &probe()), Verdict::Undecided(_)), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn only_a_refusal_of_a_secret_to_the_made_up_user_is_believed() {
+        let refusal = |name: &str| {
+            format!(r#"{{"message":"secrets \"s\" is forbidden: User \"{name}\" cannot get resource \"secrets\""}}"#)
+        };
+        for (status, body, expected) in [
+            (403, refusal("p"), Some(Verdict::Accepted)),
+            (403, refusal("proxy"), Some(Verdict::Refused(NotBelieved::Another("proxy".to_owned())))),
+            (403, r#"{"message":"User \"p\" is blocked"}"#.to_owned(), None),
+            (401, String::new(), Some(Verdict::Refused(NotBelieved::Unknown))),
+            (404, r#"{"message":"secrets \"s\" not found"}"#.to_owned(), None),
+            (200, "{}".to_owned(), None),
+            (503, String::new(), None),
+        ] {
+            let verdict = said_of_secret(StatusCode::from_u16(status).unwrap(), body.as_bytes(), &probe());
+            match expected {
+                Some(expected) => assert_eq!(verdict, expected, "{status} {body}"),
+                None => assert!(matches!(verdict, Verdict::Undecided(_)), "{status} {body}: {verdict:?}"),
+            }
         }
     }
 }

@@ -1,6 +1,10 @@
 //! What arrives at upstream under each identity: certificates and headers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU16, Ordering},
+    time::Duration,
+};
 
 use futures_util::future;
 use http::{HeaderValue, Version};
@@ -168,7 +172,8 @@ async fn a_front_proxy_uses_the_configured_header_names() {
         group: name("x-team"),
         extra_prefixes: vec!["x-more-".to_owned()],
     };
-    let proxy = Connector::new(gateway).unwrap().as_front_proxy(front_proxy, headers, &Tasks::new()).unwrap();
+    let proxy =
+        Connector::new(gateway).unwrap().as_front_proxy(front_proxy, headers, &Tasks::new()).unwrap().accepted();
     let mut request = forged();
     for name in ["x-who", "x-which", "x-team", "x-more-scopes"] {
         request.headers_mut().insert(name, HeaderValue::from_static("forged"));
@@ -301,7 +306,8 @@ async fn a_request_is_impersonated_once() {
 
 #[tokio::test]
 async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
-    let refusal = |name: &str| format!("{{\"message\":\"x is forbidden: User \\\"{name}\\\" cannot create\"}}");
+    let refusal =
+        |name: &str| format!("{{\"message\":\"x is forbidden: User \\\"{name}\\\" cannot create resource\"}}");
     for believed in [true, false] {
         let authority = Authority::new();
         let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
@@ -317,14 +323,17 @@ async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
             .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
             .unwrap();
         let another = NotBelieved::Another("front-proxy-client".to_owned());
-        assert_eq!(proxy.probe(&tasks).await, if believed { Ok(()) } else { Err(another) });
+        assert_eq!(proxy.outbound(plain(), &jane()).err(), Some(IdentityError::Undecided));
+        assert_eq!(proxy.start(&tasks).await, if believed { Ok(()) } else { Err(another) });
+        let error = (!believed).then_some(IdentityError::NotBelieved);
+        assert_eq!(proxy.outbound(plain(), &jane()).err(), error);
     }
 }
 
 #[tokio::test]
 async fn a_later_probe_answer_replaces_the_first() {
     let authority = Authority::new();
-    let status = Arc::new(std::sync::atomic::AtomicU16::new(500));
+    let status = Arc::new(AtomicU16::new(500));
     let answered = status.clone();
     let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
         let user = request.headers()["x-remote-user"].to_str().unwrap().to_owned();
@@ -341,10 +350,15 @@ async fn a_later_probe_answer_replaces_the_first() {
         .unwrap()
         .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
         .unwrap();
-    assert_eq!(proxy.probe(&tasks).await, Ok(()), "it may be believed");
-    for (says, expected) in
-        [(401, Some(IdentityError::NotBelieved)), (500, Some(IdentityError::NotBelieved)), (201, None)]
-    {
+    assert_eq!(proxy.start(&tasks).await, Ok(()), "it may be believed later");
+    for (says, expected) in [
+        (500, Some(IdentityError::Undecided)),
+        (401, Some(IdentityError::NotBelieved)),
+        (500, Some(IdentityError::NotBelieved)),
+        (201, None),
+        (500, None),
+        (401, Some(IdentityError::NotBelieved)),
+    ] {
         status.store(says, Ordering::SeqCst);
         // Repeated, since advancing the clock may cut a request short.
         for look in 0..1000 {
@@ -353,7 +367,7 @@ async fn a_later_probe_answer_replaces_the_first() {
             }
             if look % 50 == 0 {
                 tokio::time::pause();
-                tokio::time::advance(Duration::from_secs(31)).await;
+                tokio::time::advance(Duration::from_secs(61)).await;
                 tokio::time::resume();
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -435,7 +449,10 @@ async fn one_client_gets_a_share_of_the_upgrades() {
 }
 
 fn as_front_proxy(config: &Config, certificate: &TlsFiles) -> Result<AsFrontProxy, BuildError> {
-    Connector::new(config).unwrap().as_front_proxy(certificate, ProxyHeaders::default(), &Tasks::new())
+    Connector::new(config)
+        .unwrap()
+        .as_front_proxy(certificate, ProxyHeaders::default(), &Tasks::new())
+        .map(AsFrontProxy::accepted)
 }
 
 /// Sends requests until the certificate of that client arrives. With paused time, a connection may time out: that is
@@ -469,7 +486,8 @@ async fn new_connections_show_the_certificates_of_their_time() {
     let front_proxy = Connector::new(&config)
         .unwrap()
         .as_front_proxy(&authority.client("first").write(proxy.path()), ProxyHeaders::default(), &tasks)
-        .unwrap();
+        .unwrap()
+        .accepted();
     for _ in 0..3 {
         let (next_own, next_proxy) = (authority.client("next"), authority.client("next"));
         next_own.write(own.path());

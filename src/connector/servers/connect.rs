@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Choice, Denial, Held, Servers};
 use crate::{
-    connector::{BoxError, TroubleKind, era::Broken},
+    connector::{BoxError, TroubleKind, belief::Belief, era::Broken},
     telemetry::{Chain, server_connections},
 };
 
@@ -20,6 +20,8 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(3);
 pub(in crate::connector) struct Route {
     pub(in crate::connector) servers: Servers,
     pub(in crate::connector) choice: Choice,
+    /// Only those that accept an identity; `None` for all.
+    pub(in crate::connector) belief: Option<Belief>,
 }
 
 /// There is no server to connect to.
@@ -65,7 +67,9 @@ impl Route {
         open: impl Fn(Uri) -> BoxFuture<'static, Result<S, BoxError>>,
         address: Uri,
     ) -> Result<(S, Held), BoxError> {
-        let (mut tried, mut last, mut waited) = (Vec::new(), None, false);
+        // Those that do not accept the identity count as tried.
+        let mut tried = self.belief.as_ref().map(Belief::others).unwrap_or_default();
+        let (mut last, mut waited) = (None, false);
         loop {
             let Some(held) = self.servers.hold(self.choice, &tried) else {
                 match last {

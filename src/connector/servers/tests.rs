@@ -4,6 +4,10 @@ use futures_util::FutureExt;
 use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
+use crate::connector::{
+    belief::{Belief, Standing},
+    era::Era,
+};
 
 fn servers(addresses: &[String]) -> Servers {
     let addresses: Vec<ServerAddress> = addresses.iter().map(|address| address.parse().unwrap()).collect();
@@ -211,7 +215,11 @@ fn all_connections_break_when_the_cluster_is_another_one() {
 
 /// The index of the server that a connection leads to, and its error.
 async fn connected(servers: &Servers) -> Result<usize, String> {
-    let route = Route { servers: servers.clone(), choice: Choice::Any };
+    connected_with(servers, None).await
+}
+
+async fn connected_with(servers: &Servers, belief: Option<Belief>) -> Result<usize, String> {
+    let route = Route { servers: servers.clone(), choice: Choice::Any, belief };
     let open = |address: http::Uri| -> futures_util::future::BoxFuture<'static, _> {
         Box::pin(async move {
             let address = address.authority().unwrap().as_str().to_owned();
@@ -220,6 +228,29 @@ async fn connected(servers: &Servers) -> Result<usize, String> {
     };
     let connected = route.connect(open, "https://cluster:6443/api".parse().unwrap()).await;
     connected.map(|(_, held)| held.index).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn only_servers_that_accept_an_identity_get_its_connections() {
+    let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+    let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let (era, mut held) = (Era::default(), Vec::new());
+    let belief = Belief::undecided(2, era.clone());
+    assert_eq!(belief.best(), Standing::Undecided);
+    belief.note(0, Standing::Refused, belief.era());
+    assert_eq!(belief.best(), Standing::Refused);
+    belief.note(1, Standing::Accepted, belief.era());
+    for _ in 0..10 {
+        assert_eq!(connected_with(&servers, Some(belief.clone())).await, Ok(1));
+        // The other one has fewer connections.
+        held.push(servers.hold(Choice::Only(1), &[]).unwrap());
+    }
+    let before = belief.era();
+    era.end();
+    assert_eq!((belief.best(), belief.others()), (Standing::Undecided, vec![0, 1]), "another cluster");
+    belief.note(1, Standing::Accepted, before);
+    assert_eq!(belief.best(), Standing::Undecided, "the cluster before has said so");
 }
 
 #[tokio::test]

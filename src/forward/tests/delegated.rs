@@ -68,7 +68,8 @@ impl Setup {
             Connector::new(&self.own)
                 .unwrap()
                 .as_front_proxy(&self.proxy, ProxyHeaders::default(), &Tasks::new())
-                .unwrap(),
+                .unwrap()
+                .accepted(),
         ))
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Delegated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asserts {
     FrontProxy,
+    /// With a certificate of the clients' authority, which the server takes for an administrator's.
+    MisplacedProxy,
     Impersonation,
 }
 
@@ -48,12 +50,13 @@ impl Delegated {
             None => String::new(),
         };
         let file = |name: &str| certificates.file(name);
+        let proxy = |name: &str| {
+            let [certificate, key] = ["crt", "key"].map(|kind| file(&format!("{name}.{kind}")));
+            format!("frontProxy: {{certFile: \"{certificate}\", keyFile: \"{key}\"}}")
+        };
         let identity = match asserts {
-            Asserts::FrontProxy => format!(
-                "frontProxy: {{certFile: \"{}\", keyFile: \"{}\"}}",
-                file("front-proxy.crt"),
-                file("front-proxy.key")
-            ),
+            Asserts::FrontProxy => proxy("front-proxy"),
+            Asserts::MisplacedProxy => proxy("masters-proxy"),
             Asserts::Impersonation => "impersonation: {}".to_owned(),
         };
         let fields = format!(

@@ -9,6 +9,7 @@ mod forgeries;
 mod gateways;
 mod http2;
 mod matrix;
+mod misplaced;
 mod paths;
 mod raw;
 mod relay;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, sleep};
 use crate::{Side, certificates::Certificates, client::Protocol, gateway::PATIENCE, report::Tally, servers::POLL};
 
 pub(crate) use forgeries::run as forgeries;
+pub(crate) use misplaced::run as misplaced;
 pub(crate) use reviews::run as reviews;
 pub(crate) use roles::{grant, grant_keeper, grant_pods, revoke_keeper, revoke_pods};
 pub(crate) use rotation::rotation;

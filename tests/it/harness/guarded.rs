@@ -210,7 +210,7 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
     if !guard.rules.lock().unwrap().may(user, info.verb.as_str(), &resource, name.as_deref()) {
         return status(
             StatusCode::FORBIDDEN,
-            &format!("User \"{user}\" cannot {} resource \"{resource}\"", info.verb.as_str()),
+            &format!("{resource} is forbidden: User \"{user}\" cannot {} resource \"{resource}\"", info.verb.as_str()),
         );
     }
     sim.handle(request).await.map(Either::Right)
