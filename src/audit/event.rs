@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::Request;
+use super::{Request, request::cut};
 use crate::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
 
 /// The stage of a request.
@@ -158,6 +158,9 @@ impl Event {
     }
 }
 
+/// Maximum bytes of each part of an object reference: of the name of an object that is served.
+const OBJECT_PART_MAX: usize = 253;
+
 /// Annotation that distinguishes these events from upstream's own where both go to the same place.
 const ANSWERED_FROM: &str = "kube-fanout.io/answered-from";
 
@@ -169,13 +172,15 @@ impl From<&UserInfo> for User {
 }
 
 impl ObjectReference {
+    /// Each part is cut: a request that is refused may name anything.
     fn of(target: &ResourceRequest) -> Self {
+        let part = |text: &str| cut(text, OBJECT_PART_MAX);
         Self {
-            resource: target.resource.resource.to_string(),
-            namespace: target.namespace.clone(),
-            name: target.name.clone(),
-            api_group: target.resource.group.to_string(),
-            api_version: target.resource.version.to_string(),
+            resource: part(&target.resource.resource),
+            namespace: target.namespace.as_deref().map(part),
+            name: target.name.as_deref().map(part),
+            api_group: part(&target.resource.group),
+            api_version: part(&target.resource.version),
         }
     }
 }
@@ -234,6 +239,16 @@ mod tests {
         );
         assert!(line.contains(expected), "{line}");
         assert!(line.ends_with("\"annotations\":{\"kube-fanout.io/answered-from\":\"gateway\"}}\n"), "{line}");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let path = format!("/api/v1/namespaces/{0}/pods/{0}", "x".repeat(60_000));
+        let info = RequestInfo::parse(&http::Method::GET, &path, None);
+        let Target::Resource(target) = &info.target else { panic!("no resource") };
+        let ObjectReference { namespace, name, .. } = ObjectReference::of(target);
+        let expected = Some("x".repeat(OBJECT_PART_MAX) + "...TRUNCATED");
+        assert_eq!((namespace, name), (expected.clone(), expected));
     }
 
     #[test]

@@ -26,6 +26,8 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const URI_MAX: usize = 8 << 10;
 /// Maximum bytes of a user agent, as in the API server.
 const USER_AGENT_MAX: usize = 1024;
+/// Bytes of path, query and user agent that nearly all requests stay within.
+const USUAL_BYTES: usize = 1024;
 /// Suffix that the API server adds to a user agent it has cut.
 const TRUNCATED: &str = "...TRUNCATED";
 /// Maximum addresses in an event. The last ones are kept, which are those of the nearest proxies.
@@ -53,6 +55,13 @@ impl Request {
     pub(super) fn user_agent(&self) -> String {
         let agent = self.user_agent.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
         cut(&String::from_utf8_lossy(agent), USER_AGENT_MAX)
+    }
+
+    /// Bytes that an event of the request holds, beyond what usual requests have.
+    pub fn unusual_bytes(&self) -> usize {
+        let target = self.target.as_ref().map_or(0, |target| target.as_str().len().min(URI_MAX));
+        let agent = self.user_agent.as_ref().map_or(0, |agent| agent.len().min(USER_AGENT_MAX));
+        (target + agent).saturating_sub(USUAL_BYTES)
     }
 
     pub(super) fn received(&self) -> Timestamp {
@@ -88,7 +97,7 @@ impl Request {
 }
 
 /// At most `most` bytes of the text, followed by `TRUNCATED` if it was cut.
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
@@ -133,6 +142,17 @@ mod tests {
         let many = vec!["10.0.0.1"; 100].join(",");
         let found = request(&[(forwarded, &many)], Some("10.0.0.9")).source_ips();
         assert_eq!((found.len(), found[SOURCE_IPS_MAX - 1].to_string()), (SOURCE_IPS_MAX, "10.0.0.9".to_owned()));
+    }
+
+    #[test]
+    fn what_an_event_holds_is_bounded() {
+        let of = |path: &str, agent: usize| {
+            let request = http::Request::get(path).header("user-agent", "x".repeat(agent));
+            Request::of(&request.body(()).unwrap(), None).unusual_bytes()
+        };
+        assert_eq!(of("/api/v1/nodes", 100), 0);
+        let long = format!("/api/v1/nodes?labelSelector={}", "x".repeat(60_000));
+        assert_eq!(of(&long, 10_000), URI_MAX + USER_AGENT_MAX - USUAL_BYTES);
     }
 
     #[test]

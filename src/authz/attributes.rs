@@ -87,9 +87,9 @@ impl Attributes {
         }
     }
 
-    /// An estimate of the memory that the selectors take, in bytes.
+    /// An estimate of the memory that the name and the selectors take, in bytes. Namespaces are short.
     pub(super) fn own_bytes(&self) -> usize {
-        self.fields.own_bytes() + self.labels.own_bytes()
+        self.name().map_or(0, str::len) + self.fields.own_bytes() + self.labels.own_bytes()
     }
 
     /// Size in bytes of what the client chose.

@@ -63,6 +63,10 @@ struct Line {
     audit_id: Option<HeaderValue>,
 }
 
+/// Maximum bytes of the path, and of the user agent, that are kept as long as an answer lasts. A path that leads to
+/// something is shorter.
+const LASTING_BYTES_MAX: usize = 1024;
+
 #[derive(Debug)]
 struct Answered {
     outcome: Outcome,
@@ -175,7 +179,7 @@ impl Record {
         let audit_id = answer.headers().get(serve::AUDIT_ID);
         self.trace_answer(audit_id);
         let Some(mut line) = self.line.take() else { return };
-        line.audit_id = audit_id.cloned();
+        line.audit_id = audit_id.filter(|id| serve::is_audit_id(id)).cloned();
         if !self.long_running {
             self.line = Some(line);
         } else if self.lines.include(outcome, status.as_u16(), self.received.elapsed()) {
@@ -249,11 +253,20 @@ impl Line {
         });
     }
 
-    /// The same line with its own copy of the bytes.
+    /// The same line with its own copy of the bytes, cut, and without the query.
     fn detached(self) -> Self {
-        let own = |value: HeaderValue| HeaderValue::from_bytes(value.as_bytes()).ok();
+        let own = |value: HeaderValue| {
+            let bytes = value.as_bytes();
+            HeaderValue::from_bytes(&bytes[..bytes.len().min(LASTING_BYTES_MAX)]).ok()
+        };
+        let path = |target: PathAndQuery| {
+            let path = target.path();
+            let most = LASTING_BYTES_MAX.min(path.len());
+            let end = (0..=most).rev().find(|&at| path.is_char_boundary(at)).unwrap_or_default();
+            PathAndQuery::try_from(path[..end].to_owned()).ok()
+        };
         Self {
-            target: self.target.and_then(|target| PathAndQuery::try_from(target.as_str().to_owned()).ok()),
+            target: self.target.and_then(path),
             user_agent: self.user_agent.and_then(own),
             audit_id: self.audit_id.and_then(own),
             ..self

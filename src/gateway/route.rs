@@ -41,6 +41,11 @@ pub(super) enum ReadOptions {
     Watch(WatchOptions),
 }
 
+/// Maximum bytes of the name and the namespace of an object that memory answers about. Names of nearly all resources
+/// are DNS subdomains, and namespaces are DNS labels. What is longer would be held as long as a watch lasts.
+const NAME_MAX: usize = 253;
+const NAMESPACE_MAX: usize = 63;
+
 impl ReadVerb {
     const fn response_kind(self) -> ResponseKind {
         match self {
@@ -118,6 +123,10 @@ pub(super) fn decide<'a, B>(
         return Err(ForwardReason::Upgrade);
     }
     let accept = request.headers().get_all(header::ACCEPT);
+    let is_long = |text: &Option<String>, most: usize| text.as_ref().is_some_and(|text| text.len() > most);
+    if is_long(&target.name, NAME_MAX) || is_long(&target.namespace, NAMESPACE_MAX) {
+        return Err(ForwardReason::LongName);
+    }
     let representations =
         apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
     // No cache is started for what cannot be printed.
@@ -200,6 +209,10 @@ mod tests {
             ("GET", "/api/v1/pods", &[("accept", "application/yaml")], Err(Representation)),
             ("GET", "/api/v1/pods", &table, Ok(ReadVerb::List)),
             ("GET", "/api/v1/events", &table, Err(Representation)),
+            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(253)), &[], Ok(ReadVerb::Watch)),
+            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(254)), &[], Err(LongName)),
+            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(63)), &[], Ok(ReadVerb::List)),
+            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(64)), &[], Err(LongName)),
             ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &table, Err(Representation)),
             ("GET", "/apis/x.io/v1/widgets", &table, Ok(ReadVerb::List)),
             ("GET", "/apis/x.io/v1/widgets?watch=1", &table, Err(Representation)),

@@ -10,6 +10,10 @@ use crate::encode::Form;
 /// Identifies a response in audit logs and to its client.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
+/// Maximum bytes of an audit ID that a client chooses; a UUID has 36. Kubernetes cuts longer ones in its own logs at as
+/// many.
+const AUDIT_ID_MAX: usize = 64;
+
 /// Prefixes of user agents that get indented JSON without asking for it (read-path 4.1).
 const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
 
@@ -71,8 +75,31 @@ pub fn audit_id<B>(answer: &Response<B>) -> &str {
     answer.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
 }
 
-/// The audit ID for a new response: the one that the client sent, or a random one.
+/// The audit ID for a new response: the one that the client sent if it can be one, or a random one.
 pub fn new_audit_id(asked: Option<HeaderValue>) -> HeaderValue {
     let new = || HeaderValue::try_from(Uuid::new_v4().to_string()).expect("a uuid is a header value");
-    asked.unwrap_or_else(new)
+    asked.filter(is_audit_id).unwrap_or_else(new)
+}
+
+/// Whether a value can be an audit ID: watches and events hold it. A client could otherwise send one that no event can
+/// contain, and an empty one.
+pub fn is_audit_id(value: &HeaderValue) -> bool {
+    (1..=AUDIT_ID_MAX).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_chooses_an_audit_id_that_can_be_one() {
+        let chosen = |value: &[u8]| new_audit_id(Some(HeaderValue::from_bytes(value).unwrap()));
+        for value in [&b"of-the-client"[..], b"3b1e5f0c-0f5b-4a9e-8f0d-6d1f6a4f0c11", &[b'x'; AUDIT_ID_MAX]] {
+            assert_eq!(chosen(value).as_bytes(), value);
+        }
+        for value in [&b""[..], b"two words", b"j\xc3\xbcrgen", b"tab\t", &[b'x'; AUDIT_ID_MAX + 1]] {
+            assert!(Uuid::try_parse_ascii(chosen(value).as_bytes()).is_ok(), "{value:?}");
+        }
+        assert!(Uuid::try_parse_ascii(new_audit_id(None).as_bytes()).is_ok());
+    }
 }

@@ -22,7 +22,7 @@ mod watch_body;
 
 pub use body::Body;
 pub use get::get;
-pub use head::{AUDIT_ID, audit_id, new_audit_id};
+pub use head::{AUDIT_ID, audit_id, is_audit_id, new_audit_id};
 pub use list::list;
 pub use most_recent::{MostRecent, SMALL_ANSWER};
 pub use reason::ForwardReason;

@@ -28,6 +28,9 @@ pub enum ForwardReason {
     TooManyReviews,
     /// The audit log cannot be written.
     Unaudited,
+    /// The name or the namespace is longer than those of nearly all objects, and would be held as long as a watch
+    /// lasts.
+    LongName,
     /// Upstream would refuse these parameters, and words the error.
     InvalidOptions,
     /// Memory cannot give the response in the requested representation.
@@ -89,6 +92,7 @@ impl ForwardReason {
             Self::NoVerdict => "no_verdict",
             Self::TooManyReviews => "too_many_reviews",
             Self::Unaudited => "unaudited",
+            Self::LongName => "long_name",
             Self::InvalidOptions => "invalid_options",
             Self::Representation => "representation",
             Self::Unprintable => "unprintable",
