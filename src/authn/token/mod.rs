@@ -178,8 +178,12 @@ impl Tokens {
                 let answer = answer.unwrap_or_else(no_verdict);
                 match &answer.value {
                     Ok(user) => clients.insert(hash, ClientKey::user(&user.name), COUNTED_FOR),
-                    // Its request may be gone, and never be refused.
-                    Err(Unauthenticated::Rejected) => refusals.count(address),
+                    Err(Unauthenticated::Rejected) => {
+                        // Reviewed from now on like one that never was valid.
+                        clients.remove(&hash);
+                        // Its request may be gone, and never be refused.
+                        refusals.count(address);
+                    }
                     Err(_) => {}
                 }
                 answer

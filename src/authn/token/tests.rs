@@ -417,3 +417,20 @@ async fn rejected_reviews_count_also_if_their_requests_are_gone() {
     assert!(reviewer.reviews() < 400, "{}", reviewer.reviews());
     assert_eq!(tokens.ask("good-joe", address).await, Err(Unauthenticated::Unavailable));
 }
+
+#[tokio::test]
+async fn a_token_that_was_revoked_is_limited_like_one_that_never_was_valid() {
+    let is_revoked = Arc::new(AtomicBool::new(false));
+    let revoked = is_revoked.clone();
+    let answer =
+        move |token, audiences| if revoked.load(Ordering::SeqCst) { Some(bad()) } else { by_name(token, audiences) };
+    let (reviewer, _gate) = Reviewer::start(answer).await;
+    let tokens = reviewer.tokens(TokenReviews { success_ttl: Duration::ZERO, ..TokenReviews::default() });
+    let address = ClientKey::of(&"hostile");
+    tokens.ask("good-jane", address).await.unwrap();
+    is_revoked.store(true, Ordering::SeqCst);
+    for _ in 0..400 {
+        assert!(tokens.ask("good-jane", address).await.is_err());
+    }
+    assert!(reviewer.reviews() < 300, "{}", reviewer.reviews());
+}
