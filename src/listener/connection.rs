@@ -422,6 +422,23 @@ mod tests {
         assert_eq!(answers.matches("connection: close").count(), 1, "{answers}");
     }
 
+    /// An idle connection would keep a buffer for as many bytes.
+    #[tokio::test(start_paused = true)]
+    async fn a_large_head_is_the_last_of_its_connection() {
+        let tasks = Tasks::new();
+        for (bytes, answers) in [(30 << 10, 2), (40 << 10, 1)] {
+            let mut client =
+                serve(Answer { wait: false }, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), 1 << 20);
+            let large = format!("GET / HTTP/1.1\r\nhost: h\r\nx-large: {}\r\n\r\n", "x".repeat(bytes));
+            client.write_all(large.as_bytes()).await.unwrap();
+            // The connection may have ended.
+            drop(client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await);
+            let text = rest(client).await;
+            assert_eq!(text.matches("http/1.1 200 ok").count(), answers, "{bytes}: {text}");
+            assert!(answers > 1 || text.contains("connection: close"), "{bytes}: {text}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_not_read_for_too_long_ends() {
         let tasks = Tasks::new();

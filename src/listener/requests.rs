@@ -28,6 +28,10 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Maximum header lines: front proxies send one per group of a user. Beyond it: 431.
 pub(super) const REQUEST_HEADERS_MAX: usize = 512;
 
+/// Bytes of a head over HTTP/1.1 with whose answer the connection ends: otherwise it would keep a buffer for as many
+/// bytes.
+const LARGE_HEAD: usize = 32 << 10;
+
 /// The service that answers the requests of one connection. Cheap to clone.
 #[derive(Debug)]
 pub(super) struct Requests<H>(Arc<Shared<H>>);
@@ -81,19 +85,21 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
+        let head_bytes = head_bytes(&request);
+        let is_large = !is_http2 && head_bytes > LARGE_HEAD;
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
-        let Some(place) = shared.activity.address.take(head_bytes(&request)) else {
-            return refused(answer, StatusCode::TOO_MANY_REQUESTS, None);
+        let Some(place) = shared.activity.address.take(head_bytes) else {
+            return refused(answer, StatusCode::TOO_MANY_REQUESTS, None, is_large);
         };
         if let Err(status) = check_size(&request) {
-            return refused(answer, status, Some(place).filter(|_| is_http2));
+            return refused(answer, status, Some(place).filter(|_| is_http2), is_large);
         }
         let is_head = request.method() == Method::HEAD;
         Box::pin(async move {
             let mut response = shared.handler.handle(request, &shared.connection).await;
             let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !is_http2 && !is_upgrade && shared.closes.load(Relaxed) {
+            if !is_http2 && !is_upgrade && (is_large || shared.closes.load(Relaxed)) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(answer.respond(response, place, shared.answer_timeout, is_http2.then_some(Http2 { is_head })))
@@ -106,10 +112,14 @@ fn refused<B: Send + 'static>(
     answer: Arc<Answer>,
     status: StatusCode,
     place: Option<AnswerPlace>,
+    is_large: bool,
 ) -> BoxFuture<'static, Result<Response<AnswerBody<B>>, Infallible>> {
     let mut response = answer.refuse(status, place);
     if status == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    if is_large {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     Box::pin(ready(Ok(response)))
 }
