@@ -36,7 +36,7 @@ const STORES_MAX: usize = 1000;
 const NOT_CACHED: Bound = Bound { most: 1000, limit: "uncached_resources" };
 /// The maximum number of reads that wait for fills: as many as a gateway has connections by default. Further reads are
 /// forwarded.
-const WAITERS_MAX: usize = 10_000;
+pub const FILL_WAITERS_MAX: usize = 10_000;
 
 /// The configuration of all cachers.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ impl Cachers {
     /// Starts nothing yet. `tasks` runs the reflectors. `peers` are asked for the state of a new cache before upstream.
     pub fn new(upstream: Upstream, discovery: Discovery, peers: Option<Peers>, config: Config, tasks: Tasks) -> Self {
         let (entries, not_cached, siblings) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
-        let (waiters, required) = (Semaphore::new(WAITERS_MAX), config.prewarm.clone());
+        let (waiters, required) = (Semaphore::new(FILL_WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
         let spread = Spread::default();
         let shared = Arc::new(Shared {
@@ -125,8 +125,8 @@ impl Cachers {
         });
         let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
         show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
-        let waiting = move || Some(WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
-        show_limit("fill_waiters", move || Some((waiting()? as u64, WAITERS_MAX as u64)));
+        let waiting = move || Some(FILL_WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
+        show_limit("fill_waiters", move || Some((waiting()? as u64, FILL_WAITERS_MAX as u64)));
         Self { shared }
     }
 

@@ -28,11 +28,11 @@ mod unchanged;
 mod verified;
 mod verifier;
 
-pub use cachers::{Cachers, Config, Readiness};
+pub use cachers::{Cachers, Config, FILL_WAITERS_MAX, Readiness};
 pub use entry::Restart;
 pub use instance::Instance;
 pub use not_cached::NotCached;
 pub use prewarm::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE};
-pub use proofs::Unproven;
+pub use proofs::{PROOF_WAITERS_MAX, Unproven};
 pub use staleness::StalenessLimit;
 pub use standing::Standing;

@@ -29,7 +29,7 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(3);
 const SMALL_WATCHES_MAX: usize = 2;
 /// The maximum number of gets and lists of one resource that wait for a proof: as many as a gateway has connections by
 /// default.
-const WAITERS_MAX: usize = 10_000;
+pub const PROOF_WAITERS_MAX: usize = 10_000;
 /// How long the store's own watch may take to reach the head version before a small watch is opened. On a busy resource
 /// it takes milliseconds, while a small watch always takes a second.
 const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
@@ -91,7 +91,7 @@ impl Proofs {
     /// Of a resource of this storage.
     pub(super) fn of(storage: StorageEvidence) -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
-        Self { head, bookmark, evidence: Evidence::of(storage), waiters: Semaphore::new(WAITERS_MAX) }
+        Self { head, bookmark, evidence: Evidence::of(storage), waiters: Semaphore::new(PROOF_WAITERS_MAX) }
     }
 
     /// The findings, for the reflectors of the resource's stores.

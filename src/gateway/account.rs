@@ -6,13 +6,14 @@ use http::{HeaderValue, Request};
 
 use super::{
     audited::{self, Audited},
-    refusal::{Refusal, Unserved},
+    refusal::Refusal,
     route::ReadVerb,
 };
 use crate::{
     apimachinery::{RequestInfo, Status, UserInfo},
     audit::{self, AuditLog, Event, Place, User},
-    fairness::{ClientKey, Share, Shares},
+    cacher::{FILL_WAITERS_MAX, PROOF_WAITERS_MAX},
+    fairness::{ClientKey, Share, Shares, share_of},
     serve::{self, ForwardReason},
 };
 
@@ -20,6 +21,10 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Accounts {
     watches: Shares,
+    /// Each client's reads that wait for a cache to be filled.
+    waits: Shares,
+    /// Each client's gets and lists that wait for a proof.
+    proofs: Shares,
     audit: Option<AuditLog>,
 }
 
@@ -32,7 +37,14 @@ pub(super) struct Asked {
     audit: Option<audit::Request>,
 }
 
-/// What an answer has reserved before it exists.
+/// What a read has reserved before there is an answer.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    long_running: bool,
+    share: Option<Share>,
+}
+
+/// What an answer has reserved before it begins.
 #[derive(Debug)]
 pub(super) struct Account {
     long_running: bool,
@@ -51,7 +63,10 @@ pub(super) struct InFlight {
 impl Accounts {
     /// `watches` is each client's share; every answer of the gateway's own is logged to `audit`, if there is one.
     pub fn new(watches: Shares, audit: Option<AuditLog>) -> Self {
-        Self { watches, audit }
+        let of = |waiters, limit| Shares::new(share_of(waiters), limit);
+        let (waits, proofs) =
+            (of(FILL_WAITERS_MAX, "client_fill_waiters"), of(PROOF_WAITERS_MAX, "client_proof_waiters"));
+        Self { watches, waits, proofs, audit }
     }
 
     /// Copies what is needed of a request that has just come from `client`.
@@ -84,20 +99,37 @@ impl Accounts {
         client.map(|client| self.watches.take(client).ok_or(Refusal::TooManyWatches)).transpose()
     }
 
-    /// Reserves what a read needs. `waited` is the place that the read held while it waited; `client` is `None` if
-    /// clients are not told apart. Waits for room in the audit log.
-    pub(super) async fn open(
+    /// A place among the reads of `client` that wait for a cache to be filled; `None` if clients are not told apart.
+    pub(super) fn wait(&self, client: Option<ClientKey>) -> Result<Option<Share>, ForwardReason> {
+        client.map(|client| self.waits.take(client).ok_or(ForwardReason::CacheFilling)).transpose()
+    }
+
+    /// A place among the gets and lists of `client` that wait for a proof; `None` if clients are not told apart.
+    pub(super) fn prove(&self, client: Option<ClientKey>) -> Result<Option<Share>, ForwardReason> {
+        client.map(|client| self.proofs.take(client).ok_or(ForwardReason::Unproven)).transpose()
+    }
+
+    /// Reserves what a read needs before it waits for anything. `waited` is the place that the read held while it
+    /// waited for its cache; `client` is `None` if clients are not told apart.
+    pub(super) fn reserve(
         &self,
         verb: ReadVerb,
         waited: Option<Share>,
         client: Option<ClientKey>,
-    ) -> Result<Account, Unserved> {
+    ) -> Result<Reserved, Refusal> {
         let long_running = verb == ReadVerb::Watch;
         let share = match (long_running, waited) {
             (false, _) => None,
             (true, Some(share)) => Some(share),
             (true, None) => self.take(client)?,
         };
+        Ok(Reserved { long_running, share })
+    }
+
+    /// Reserves the rest, for an answer that may begin now. Waits for room in the audit log. A read that waits for
+    /// something else must not hold such room: there is as much as one client may have watches.
+    pub(super) async fn open(&self, reserved: Reserved) -> Result<Account, ForwardReason> {
+        let Reserved { long_running, share } = reserved;
         let audit = match &self.audit {
             Some(log) => {
                 let place = log.place().await.map_err(|_| ForwardReason::Unaudited)?;
@@ -106,6 +138,13 @@ impl Accounts {
             None => None,
         };
         Ok(Account { long_running, share, audit })
+    }
+}
+
+impl Asked {
+    /// Bytes that a watch holds for the event of its end, beyond what usual requests have.
+    pub(super) fn unusual_bytes(&self) -> usize {
+        self.audit.as_ref().map_or(0, audit::Request::unusual_bytes)
     }
 }
 
@@ -129,5 +168,33 @@ impl Account {
             None
         });
         InFlight { _share: self.share, _audited: audited }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{audit::Mode, lifecycle::Tasks};
+
+    #[test]
+    fn one_client_has_a_quarter_of_the_reads_that_wait() {
+        let accounts = Accounts::new(Shares::new(10, "test"), None);
+        let [jane, john] = ["jane", "john"].map(|name| Some(ClientKey::user(name)));
+        let waits: Vec<_> = std::iter::from_fn(|| accounts.wait(jane).ok()).take(FILL_WAITERS_MAX).collect();
+        let proofs: Vec<_> = std::iter::from_fn(|| accounts.prove(jane).ok()).take(PROOF_WAITERS_MAX).collect();
+        assert_eq!((waits.len(), proofs.len()), (FILL_WAITERS_MAX / 4, PROOF_WAITERS_MAX / 4));
+        assert!(accounts.wait(john).is_ok() && accounts.prove(john).is_ok());
+    }
+
+    #[tokio::test]
+    async fn reads_that_wait_hold_no_room_in_the_audit_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = AuditLog::open(&folder.path().join("audit.log"), Mode::Blocking, &Tasks::new()).await.unwrap();
+        let accounts = Accounts::new(Shares::new(100_000, "test"), Some(log));
+        let jane = Some(ClientKey::user("jane"));
+        let waiting: Vec<_> = (0..20_000).map(|_| accounts.reserve(ReadVerb::Watch, None, jane).unwrap()).collect();
+        let other = accounts.reserve(ReadVerb::Get, None, None).unwrap();
+        assert!(accounts.open(other).await.is_ok());
+        drop(waiting);
     }
 }

@@ -126,7 +126,8 @@ impl Stages {
         };
         let (Granted { permit, user, counted }, (instance, representation)) = (granted, found);
         record.enter(Stage::Serve);
-        let account = self.accounts.open(verb, share, counted).await?;
+        let reserved = self.accounts.reserve(verb, share, counted)?;
+        let _proving = route.may_prove(config.most_recent).then(|| self.accounts.prove(counted)).transpose()?;
         let client = record.client().clone();
         let (headers, include_object) = (request.headers(), route.include_object);
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
@@ -151,9 +152,10 @@ impl Stages {
         let own_bytes = answer.body().own_bytes();
         let room = match verb {
             ReadVerb::Get | ReadVerb::List => read.room.take(own_bytes),
-            ReadVerb::Watch => read.room.keep(own_bytes),
+            ReadVerb::Watch => read.room.keep(own_bytes + asked.unusual_bytes()),
         }
         .ok_or(Refusal::TooManyBytes)?;
+        let account = self.accounts.open(reserved).await?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
         Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))
@@ -222,6 +224,7 @@ impl Stages {
         let Route { target, options, representations, .. } = route;
         let wait = filling::wait(options, self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
         let limit = context.received + wait;
+        let _waiting = self.accounts.wait(client)?;
         let share = match self.accounts.take(client) {
             Err(_) if options.verb() != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
             taken => taken?,

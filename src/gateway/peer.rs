@@ -119,7 +119,7 @@ impl Stages {
         };
         let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
         record.enter(Stage::Serve);
-        let account = self.accounts.open(ReadVerb::List, None, counted).await?;
+        let reserved = self.accounts.reserve(ReadVerb::List, None, counted)?;
         let read = Read {
             request: target,
             headers: request.headers(),
@@ -136,6 +136,7 @@ impl Stages {
             return Err(ForwardReason::Unproven.into());
         }
         let room = read.room.take(answer.body().own_bytes()).ok_or(Refusal::TooManyBytes)?;
+        let account = self.accounts.open(reserved).await?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
         Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))

@@ -93,6 +93,13 @@ impl ReadOptions {
     }
 }
 
+impl Route<'_> {
+    /// Whether the answer may have to wait for a proof that the cache is complete.
+    pub(super) fn may_prove(&self, most_recent: MostRecent) -> bool {
+        most_recent != MostRecent::Forward && self.options.wants_most_recent()
+    }
+}
+
 /// What to read, or why the request goes upstream whatever the caches hold. `exclude` are the resources that are never
 /// cached.
 pub(super) fn decide<'a, B>(
@@ -116,6 +123,10 @@ pub(super) fn decide<'a, B>(
     if request.method() != Method::GET {
         return Err(ForwardReason::NotARead);
     }
+    let is_long = |text: &Option<String>, most: usize| text.as_ref().is_some_and(|text| text.len() > most);
+    if is_long(&target.name, NAME_MAX) || is_long(&target.namespace, NAMESPACE_MAX) {
+        return Err(ForwardReason::LongName);
+    }
     if target.subresource.is_some() {
         return Err(ForwardReason::Subresource);
     }
@@ -123,10 +134,6 @@ pub(super) fn decide<'a, B>(
         return Err(ForwardReason::Upgrade);
     }
     let accept = request.headers().get_all(header::ACCEPT);
-    let is_long = |text: &Option<String>, most: usize| text.as_ref().is_some_and(|text| text.len() > most);
-    if is_long(&target.name, NAME_MAX) || is_long(&target.namespace, NAMESPACE_MAX) {
-        return Err(ForwardReason::LongName);
-    }
     let representations =
         apimachinery::negotiate(accept, verb.response_kind()).map_err(|_| ForwardReason::Representation)?;
     // No cache is started for what cannot be printed.
@@ -202,6 +209,10 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods/b/log", &[], Err(Subresource)),
             ("GET", "/api/v1/namespaces/a/pods/b/exec", &upgrade, Err(Subresource)),
             ("GET", "/api/v1/pods?watch=1", &upgrade, Err(Upgrade)),
+            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(253)), &[], Ok(ReadVerb::Watch)),
+            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(254)), &[], Err(LongName)),
+            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(63)), &[], Ok(ReadVerb::List)),
+            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(64)), &[], Err(LongName)),
             ("POST", "/api/v1/namespaces/a/pods", &[], Err(NotARead)),
             ("HEAD", "/apis/x.io/v1/widgets", &[], Err(NotARead)),
             ("GET", "/version", &[], Err(NonResourcePath)),
@@ -209,10 +220,6 @@ mod tests {
             ("GET", "/api/v1/pods", &[("accept", "application/yaml")], Err(Representation)),
             ("GET", "/api/v1/pods", &table, Ok(ReadVerb::List)),
             ("GET", "/api/v1/events", &table, Err(Representation)),
-            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(253)), &[], Ok(ReadVerb::Watch)),
-            ("GET", &format!("/api/v1/watch/namespaces/a/pods/{}", "x".repeat(254)), &[], Err(LongName)),
-            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(63)), &[], Ok(ReadVerb::List)),
-            ("GET", &format!("/api/v1/namespaces/{}/pods", "x".repeat(64)), &[], Err(LongName)),
             ("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", &table, Err(Representation)),
             ("GET", "/apis/x.io/v1/widgets", &table, Ok(ReadVerb::List)),
             ("GET", "/apis/x.io/v1/widgets?watch=1", &table, Err(Representation)),

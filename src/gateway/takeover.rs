@@ -308,6 +308,10 @@ fn may_pass(why: ForwardReason) -> bool {
         why,
         ForwardReason::CacheFilling
             | ForwardReason::FillFailed
+        let reserved = self.stages.accounts.reserve(ReadVerb::Watch, None, counted).ok()?;
+        let account = self.stages.accounts.open(reserved).now_or_never()?.ok()?;
+        let room = read.room.keep(body.own_bytes() + asked.unusual_bytes())?;
+        metrics.watch_taken_over();
             | ForwardReason::Undiscovered
             | ForwardReason::UnknownResource
             | ForwardReason::BeforeFill
