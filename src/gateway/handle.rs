@@ -173,9 +173,9 @@ impl Stages {
     ) -> Response<Body> {
         let RequestContext { info, credentials, peer, .. } = context;
         let is_watch = info.verb == Verb::Watch;
-        let candidate = Candidate::of(why, &request, self, context);
         let requester = self.permission.authenticator.requester(credentials, connection);
         let requester = Requester { is_unreviewed: why == ForwardReason::TooManyReviews, ..requester };
+        let candidate = Candidate::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {
             Ok(answer) => {

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Frame;
 use tokio::{
     sync::{oneshot, watch},
@@ -34,6 +34,7 @@ use crate::{
     },
     cacher::Instance,
     connector,
+    fairness::{ClientKey, ClientRoom, Room},
     serve::{self, ForwardReason, Read, Told},
 };
 
@@ -44,13 +45,23 @@ const READY_FOR: Duration = Duration::from_secs(10);
 /// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// The headers that an answer from memory, and its event in the audit log, depend on.
+const NEEDED: [HeaderName; 4] =
+    [header::USER_AGENT, header::VIA, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
+/// Bytes of these and of the request's target that nearly all watches stay within.
+const USUAL_BYTES: usize = 1024;
+
 /// A forwarded watch that memory may take over.
 #[derive(Debug)]
 pub(super) struct Candidate {
     stages: Arc<Stages>,
-    /// The request as it was received.
+    /// Of the request, what memory needs ([`NEEDED`]): a copy, since the head's bytes are part of the connection's
+    /// buffer, which lives as long as any of them is held.
     request: Request<()>,
     context: RequestContext,
+    room: ClientRoom,
+    /// For a copy that is longer than usual.
+    _room: Room,
     options: WatchOptions,
     /// The representations that the client accepts, best first.
     representations: Vec<Representation>,
@@ -122,23 +133,27 @@ impl Candidate {
         request: &Request<B>,
         stages: &Arc<Stages>,
         context: &RequestContext,
+        client: Option<ClientKey>,
     ) -> Option<Box<Self>> {
         if !may_pass(why) || context.info.verb != Verb::Watch {
             return None;
         }
         let route = route::decide(request, &context.info, &stages.cachers.excluded()).ok()?;
         let Route { options: ReadOptions::Watch(options), representations, .. } = route else { return None };
-        let mut head = Request::new(());
-        *head.uri_mut() = request.uri().clone();
-        *head.headers_mut() = request.headers().clone();
-        let (stages, context, told) = (stages.clone(), context.clone(), watch::Sender::default());
-        Some(Box::new(Self { stages, request: head, context, options, representations, told }))
+        let room = stages.room.of(client);
+        let (head, bytes) = needed(request)?;
+        // Without room, the watch stays with upstream.
+        let held = room.keep(bytes.saturating_sub(USUAL_BYTES))?;
+        let context = RequestContext { uri: head.uri().clone(), ..context.clone() };
+        let (stages, told) = (stages.clone(), watch::Sender::default());
+        Some(Box::new(Self { stages, request: head, context, room, _room: held, options, representations, told }))
     }
 
     /// Follows upstream's answer, if it is the stream that memory would send.
     pub(super) fn follow(self: Box<Self>, answer: Response<Relayed>) -> Response<Forwarded> {
         let Some((representation, told)) = self.reader(&answer) else { return answer.map(Forwarded::Relayed) };
-        let (candidate, audit_id) = (Arc::new(*self), serve::audit_id(&answer).to_owned());
+        let audit_id = serve::new_audit_id(answer.headers().get(serve::AUDIT_ID).cloned());
+        let (candidate, audit_id) = (Arc::new(*self), audit_id.to_str().unwrap_or_default().to_owned());
         let attempt = Attempt::Tried(None);
         answer.map(|upstream| {
             Forwarded::Followed(Box::new(Followed { upstream, told, candidate, representation, audit_id, attempt }))
@@ -155,7 +170,7 @@ impl Candidate {
         let content_type = headers.get(header::CONTENT_TYPE)?;
         let sent = |representation: &&Representation| content_type == representation.content_type(ResponseKind::Watch);
         let representation = *self.representations.iter().find(sent)?;
-        Some((representation, Told::new(representation.encoding, &self.options)))
+        Some((representation, Told::new(representation.encoding, &self.options, self.room.clone())))
     }
 
     /// Whether the watch continues from that version.
@@ -292,14 +307,29 @@ impl Candidate {
             }
         };
         // Without a place, or without immediate room in the audit log, the watch stays with upstream.
-        let account = self.stages.accounts.open(ReadVerb::Watch, None, counted).now_or_never()?.ok()?;
-        let room = read.room.keep(body.own_bytes())?;
-        metrics.watch_taken_over();
         let asked = self.stages.accounts.asked(&self.request, self.context.peer);
+        let reserved = self.stages.accounts.reserve(ReadVerb::Watch, None, counted).ok()?;
+        let account = self.stages.accounts.open(reserved).now_or_never()?.ok()?;
+        let room = read.room.keep(body.own_bytes() + asked.unusual_bytes())?;
+        metrics.watch_taken_over();
         let in_flight =
             account.answered(&asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
         Some(Served::new(body, in_flight, room))
     }
+}
+
+/// A copy of the parts of a head that memory needs, and its size in bytes.
+fn needed<B>(request: &Request<B>) -> Option<(Request<()>, usize)> {
+    let mut head = Request::new(());
+    *head.uri_mut() = Uri::try_from(request.uri().to_string()).ok()?;
+    let mut bytes = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    for name in NEEDED {
+        for value in request.headers().get_all(&name) {
+            bytes += value.len();
+            head.headers_mut().append(&name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
+        }
+    }
+    Some((head, bytes))
 }
 
 /// Whether a watch that is forwarded for this reason could come from memory later.
@@ -308,10 +338,6 @@ fn may_pass(why: ForwardReason) -> bool {
         why,
         ForwardReason::CacheFilling
             | ForwardReason::FillFailed
-        let reserved = self.stages.accounts.reserve(ReadVerb::Watch, None, counted).ok()?;
-        let account = self.stages.accounts.open(reserved).now_or_never()?.ok()?;
-        let room = read.room.keep(body.own_bytes() + asked.unusual_bytes())?;
-        metrics.watch_taken_over();
             | ForwardReason::Undiscovered
             | ForwardReason::UnknownResource
             | ForwardReason::BeforeFill

@@ -6,6 +6,7 @@ use memchr::{memchr, memmem};
 use crate::{
     apimachinery::{Encoding, ResourceVersion, WatchOptions, WatchStart},
     encode::{INITIAL_EVENTS_END, protobuf::WatchEvent},
+    fairness::{ClientRoom, Room},
     json::{Members, text},
     store::wire::Fields,
     telemetry::limit_reached,
@@ -14,6 +15,8 @@ use crate::{
 /// The largest event that is parsed, in bytes; larger than any object that etcd accepts in practice. A watch with a
 /// larger event remains upstream's.
 const EVENT_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a begun event that are kept without room for them: a stream often ends in the middle of one.
+const FREE_BYTES: usize = 4 << 10;
 /// The number of bytes of the big-endian length in front of each protobuf event.
 const LENGTH_LEN: usize = 4;
 /// Fields of an object's message and of its `ObjectMeta`.
@@ -31,6 +34,11 @@ pub struct Told {
     version: Option<ResourceVersion>,
     /// The first part of an event that has not been sent completely.
     begun: BytesMut,
+    /// The room for it: a client that does not read keeps it.
+    rooms: Vec<Room>,
+    /// The bytes that may be kept with it.
+    kept_max: usize,
+    room: ClientRoom,
     /// Whether parsing has ended, because something could not be parsed or [`Self::give_up`] was called.
     is_over: bool,
 }
@@ -53,15 +61,17 @@ enum Kind {
 }
 
 impl Told {
-    /// The state before any event of a watch with these options.
-    pub fn new(encoding: Encoding, options: &WatchOptions) -> Self {
+    /// The state before any event of a watch with these options. Parsing ends where there is no `room` for an event
+    /// that has not been sent completely.
+    pub fn new(encoding: Encoding, options: &WatchOptions, room: ClientRoom) -> Self {
         let (initial, version) = match options.start {
             WatchStart::After(version) => (None, Some(version)),
             WatchStart::Now(_) => (None, None),
             WatchStart::State(_) if options.initial_events_end => (Some(InitialEnd::ItsBookmark), None),
             WatchStart::State(_) => (Some(InitialEnd::AnythingElse), None),
         };
-        Self { encoding, initial, version, begun: BytesMut::new(), is_over: false }
+        let (begun, rooms, kept_max) = (BytesMut::new(), Vec::new(), FREE_BYTES);
+        Self { encoding, initial, version, begun, rooms, kept_max, room, is_over: false }
     }
 
     /// The version up to which the client knows all changes. `None` if there is no such version, or if an event was
@@ -74,6 +84,26 @@ impl Told {
     pub fn give_up(&mut self) {
         self.is_over = true;
         self.begun = BytesMut::new();
+        self.release();
+    }
+
+    fn release(&mut self) {
+        self.rooms.clear();
+        self.kept_max = FREE_BYTES;
+    }
+
+    /// Takes room for what is begun; doubled each time, as the memory for it is. `None` if there is none.
+    fn keep_begun(&mut self) -> Option<()> {
+        if self.begun.is_empty() {
+            self.release();
+        }
+        let missing = self.begun.len().saturating_sub(self.kept_max);
+        if missing > 0 {
+            let bytes = missing.max(self.kept_max);
+            self.rooms.push(self.room.take(bytes)?);
+            self.kept_max += bytes;
+        }
+        Some(())
     }
 
     /// Processes bytes that were sent to the client, which may be cut at any place.
@@ -96,13 +126,14 @@ impl Told {
             limit_reached("takeover_event_bytes");
             return self.give_up();
         }
-        if understood.is_none() {
+        if understood.is_none() || self.keep_begun().is_none() {
             self.give_up();
         }
     }
 
     fn take_begun(&mut self) -> Option<()> {
         let begun = std::mem::take(&mut self.begun).freeze();
+        self.release();
         let rest = self.take(&begun)?;
         self.begun.extend_from_slice(rest);
         Some(())
@@ -222,6 +253,11 @@ fn kind_of(word: &str, metadata: &[u8]) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fairness::AnswerRoom;
+
+    fn ample() -> ClientRoom {
+        AnswerRoom::undivided(1 << 30).of(None)
+    }
 
     const WATCH_LIST: &str =
         "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -239,7 +275,7 @@ mod tests {
 
     /// The known version before the first piece and after each piece.
     fn told(encoding: Encoding, query: &str, pieces: &[&[u8]]) -> Vec<Option<u64>> {
-        let mut told = Told::new(encoding, &WatchOptions::parse(Some(query), false).unwrap());
+        let mut told = Told::new(encoding, &WatchOptions::parse(Some(query), false).unwrap(), ample());
         let version = |told: &Told| told.version().map(ResourceVersion::value);
         let first = version(&told);
         let rest = pieces.iter().map(|piece| {
@@ -297,16 +333,39 @@ mod tests {
     fn an_event_without_an_end_is_not_kept() {
         let piece = vec![b' '; EVENT_BYTES_MAX];
         let mut told =
-            Told::new(Encoding::Json, &WatchOptions::parse(Some("watch=1&resourceVersion=4"), false).unwrap());
+            Told::new(Encoding::Json, &WatchOptions::parse(Some("watch=1&resourceVersion=4"), false).unwrap(), ample());
         told.push(&piece);
         assert_eq!(told.begun.len(), EVENT_BYTES_MAX);
         told.push(b" ");
         assert!(told.is_over && told.begun.is_empty());
         let length = u32::MAX.to_be_bytes();
-        let mut told = Told::new(Encoding::Protobuf, &WatchOptions::parse(Some("watch=1"), false).unwrap());
+        let mut told = Told::new(Encoding::Protobuf, &WatchOptions::parse(Some("watch=1"), false).unwrap(), ample());
         told.push(&length);
         told.push(&piece);
         assert!(told.is_over && told.begun.is_empty());
+    }
+
+    #[test]
+    fn an_event_is_kept_only_where_there_is_room() {
+        let of = |room: &AnswerRoom| {
+            let options = WatchOptions::parse(Some("watch=1&resourceVersion=4"), false).unwrap();
+            Told::new(Encoding::Json, &options, room.of(None))
+        };
+        let room = AnswerRoom::undivided(64 << 10);
+        let (mut first, mut second, piece) = (of(&room), of(&room), [b' '; 1000]);
+        (0..50).for_each(|_| first.push(&piece));
+        assert!(!first.is_over && first.begun.len() == 50_000);
+        (0..4).for_each(|_| second.push(&piece));
+        assert!(!second.is_over, "a small part needs no room");
+        (0..10).for_each(|_| second.push(&piece));
+        assert!(second.is_over && second.begun.is_empty(), "the first one holds it");
+        first.push(b"{}\n");
+        assert!(first.is_over, "that is no event");
+        let mut third = of(&room);
+        (0..50).for_each(|_| third.push(&piece));
+        third.push(event("MODIFIED", "5").as_bytes());
+        assert_eq!(third.version(), ResourceVersion::new(5));
+        assert!(room.of(None).take(64 << 10).is_some(), "all of it is free again");
     }
 
     /// The streams of a real server in both encodings, cut at any place.
