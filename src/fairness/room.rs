@@ -197,12 +197,18 @@ impl All {
 
     /// What is reserved for each use.
     fn reserve_most(&self) -> u64 {
-        if self.is_divided { self.most.load(Relaxed) / RESERVES } else { 0 }
+        self.reserve_of(self.most.load(Relaxed))
     }
 
     /// What is not reserved.
     fn shared_most(&self) -> u64 {
-        self.most.load(Relaxed) - 2 * self.reserve_most()
+        // Loaded once: a reload of the configuration may change it meanwhile.
+        let most = self.most.load(Relaxed);
+        most - 2 * self.reserve_of(most)
+    }
+
+    fn reserve_of(&self, most: u64) -> u64 {
+        if self.is_divided { most / RESERVES } else { 0 }
     }
 }
 
