@@ -4,6 +4,9 @@
 
 use crate::apimachinery::InvalidSelector;
 
+/// More requirements are costly. Operators that leave out namespaces send one for each of them.
+const REQUIREMENTS_MAX: usize = 256;
+
 /// Requirements that must all hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector(Box<[FieldRequirement]>);
@@ -23,6 +26,11 @@ impl FieldSelector {
         let texts =
             |term: &FieldRequirement| term.field.len().next_multiple_of(16) + term.value.len().next_multiple_of(16);
         self.0.iter().map(|term| size_of::<FieldRequirement>() + texts(term)).sum()
+    }
+
+    /// Whether evaluating it for many objects, or for each change, takes more time than a client may ask for.
+    pub fn is_costly(&self) -> bool {
+        self.0.len() > REQUIREMENTS_MAX
     }
 
     /// Empty terms are ignored. A term may have an empty label, which no resource supports: the API server authorizes
@@ -173,6 +181,13 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(FieldSelector::parse(text).unwrap().matches(value), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn selectors_with_many_requirements_are_costly() {
+        let without = |count| (0..count).map(|number| format!("a!={number}")).collect::<Vec<_>>().join(",");
+        let is_costly = |count| FieldSelector::parse(&without(count)).unwrap().is_costly();
+        assert!(!is_costly(REQUIREMENTS_MAX) && is_costly(REQUIREMENTS_MAX + 1));
     }
 
     #[test]

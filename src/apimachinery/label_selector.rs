@@ -7,6 +7,11 @@ use crate::apimachinery::label_lexer::{Token, tokens};
 use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
 use crate::apimachinery::{InvalidSelector, Labels};
 
+/// More requirements, or more values of `in` and `notin` in all of them, are costly. Controllers, kube-proxy and tools
+/// send fewer than ten requirements. Selectors that list names, such as those of batch systems, have some hundred values.
+const REQUIREMENTS_MAX: usize = 64;
+const VALUES_MAX: usize = 1024;
+
 /// Requirements that must all hold. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector(Box<[LabelRequirement]>);
@@ -35,18 +40,17 @@ impl LabelSelector {
     /// An estimate of the memory that the selector takes, in bytes. Allocations have multiples of 16.
     pub fn own_bytes(&self) -> usize {
         let requirement = |requirement: &LabelRequirement| {
-            let values = match &requirement.condition {
-                LabelCondition::In(values) | LabelCondition::NotIn(values) => &**values,
-                LabelCondition::Exists
-                | LabelCondition::DoesNotExist
-                | LabelCondition::GreaterThan(_)
-                | LabelCondition::LessThan(_) => &[],
-            };
-            let values =
-                values.iter().map(|value| size_of::<Box<str>>() + value.len().next_multiple_of(16)).sum::<usize>();
+            let values = requirement.condition.values().iter();
+            let values = values.map(|value| size_of::<Box<str>>() + value.len().next_multiple_of(16)).sum::<usize>();
             size_of::<LabelRequirement>() + requirement.key.len().next_multiple_of(16) + values
         };
         self.0.iter().map(requirement).sum()
+    }
+
+    /// Whether evaluating it for many objects, or for each change, takes more time than a client may ask for.
+    pub fn is_costly(&self) -> bool {
+        let values = self.0.iter().map(|requirement| requirement.condition.values().len()).sum::<usize>();
+        self.0.len() > REQUIREMENTS_MAX || values > VALUES_MAX
     }
 
     pub fn parse(text: &str) -> Result<Self, InvalidSelector> {
@@ -88,8 +92,18 @@ impl LabelSelector {
 }
 
 impl LabelCondition {
+    /// The values of `in` and `notin`.
+    fn values(&self) -> &[Box<str>] {
+        match self {
+            Self::In(values) | Self::NotIn(values) => values,
+            Self::Exists | Self::DoesNotExist | Self::GreaterThan(_) | Self::LessThan(_) => &[],
+        }
+    }
+
     fn holds(&self, value: Option<&str>) -> bool {
-        let among = |values: &[Box<str>]| value.is_some_and(|value| values.iter().any(|wanted| **wanted == *value));
+        let among = |values: &[Box<str>]| {
+            value.is_some_and(|value| values.binary_search_by(|wanted| (**wanted).cmp(value)).is_ok())
+        };
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match self {
             Self::Exists => value.is_some(),
@@ -289,6 +303,28 @@ mod tests {
         }
         assert!(LabelSelector::parse("").unwrap().is_empty());
         assert_eq!(LabelSelector::parse("a in (2,1,1)"), LabelSelector::parse("a in (1,2)"));
+    }
+
+    #[test]
+    fn values_are_found_wherever_they_are() {
+        let values: Vec<_> = (0..300).map(|number| format!("v{number}")).collect();
+        let [among, not_among] = ["in", "notin"]
+            .map(|operator| LabelSelector::parse(&format!("a {operator} ({})", values.join(","))).unwrap());
+        for (value, is_listed) in values.iter().map(|value| (&**value, true)).chain([("v300", false), ("", false)]) {
+            let object = labels(&format!("a={value}"));
+            assert_eq!((among.matches(&object), not_among.matches(&object)), (is_listed, !is_listed), "{value}");
+        }
+    }
+
+    #[test]
+    fn selectors_with_many_requirements_or_values_are_costly() {
+        let absent = |count| (0..count).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
+        let among = |count| (0..count).map(|number| format!("v{number}")).collect::<Vec<_>>().join(",");
+        let is_costly = |text: &str| LabelSelector::parse(text).unwrap().is_costly();
+        assert!(!is_costly(&absent(REQUIREMENTS_MAX)) && is_costly(&absent(REQUIREMENTS_MAX + 1)));
+        let [half, rest] = [among(VALUES_MAX / 2), among(VALUES_MAX / 2 + 1)];
+        assert!(!is_costly(&format!("a in ({half}),b notin ({half})")));
+        assert!(is_costly(&format!("a in ({half}),b notin ({rest})")));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use http::{Method, Request, header};
 
 use crate::{
     apimachinery::{
-        self, Freshness, GetOptions, GroupResource, IncludeObject, ListOptions, Representation, RequestInfo,
-        ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
+        self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
+        Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
     },
     cacher::Cachers,
     forward,
@@ -72,6 +72,12 @@ impl ReadOptions {
         {
             return Err(ForwardReason::InvalidOptions);
         }
+        // Found here, before the client is reviewed and the cache is filled.
+        if let Some((labels, fields)) = options.selectors()
+            && (labels.is_costly() || fields.is_costly())
+        {
+            return Err(ForwardReason::CostlySelector);
+        }
         Ok(options)
     }
 
@@ -80,6 +86,15 @@ impl ReadOptions {
             Self::Get(_) => ReadVerb::Get,
             Self::List(_) => ReadVerb::List,
             Self::Watch(_) => ReadVerb::Watch,
+        }
+    }
+
+    fn selectors(&self) -> Option<(&LabelSelector, &FieldSelector)> {
+        match self {
+            Self::Get(_) => None,
+            Self::List(ListOptions { labels, fields, .. }) | Self::Watch(WatchOptions { labels, fields, .. }) => {
+                Some((labels, fields))
+            }
         }
     }
 

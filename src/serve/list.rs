@@ -35,8 +35,7 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
     };
     special_rules(&options.fields, view.scope(), is_page, freshness)?;
     let schema = view.schema();
-    let predicate =
-        Predicate::new(options.labels.clone(), &options.fields, schema).map_err(|_| ForwardReason::UnsupportedField)?;
+    let predicate = Predicate::new(options.labels.clone(), &options.fields, schema)?;
     let pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
     let bytes = |newest: &Extract| match read.instance.bytes() {

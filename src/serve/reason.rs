@@ -3,6 +3,7 @@
 use crate::{
     authz::{NotCovered, NotPermitted},
     cacher::NotCached,
+    store::NotEvaluated,
 };
 
 /// Appears in a field of the log and a label of a metric, and is what tests assert.
@@ -65,6 +66,8 @@ pub enum ForwardReason {
     BeforeFill,
     /// A field that the gateway does not know to be selectable.
     UnsupportedField,
+    /// Selectors with so many requirements or values that evaluating them takes more time than a client may ask for.
+    CostlySelector,
     /// The API server has a special rule for exact lists of one name (read-path 1.2).
     ExactSingleName,
     /// Upstream does not support `sendInitialEvents`, and words the error.
@@ -112,6 +115,7 @@ impl ForwardReason {
             Self::OutsideHistory => "outside_history",
             Self::BeforeFill => "before_fill",
             Self::UnsupportedField => "unsupported_field",
+            Self::CostlySelector => "costly_selector",
             Self::ExactSingleName => "exact_single_name",
             Self::NoWatchList => "no_watch_list",
             Self::NoBookmark => "no_bookmark",
@@ -134,6 +138,15 @@ impl From<NotPermitted> for ForwardReason {
 impl From<NotCovered> for ForwardReason {
     fn from(_: NotCovered) -> Self {
         Self::UnknownResource
+    }
+}
+
+impl From<NotEvaluated> for ForwardReason {
+    fn from(why: NotEvaluated) -> Self {
+        match why {
+            NotEvaluated::UnsupportedField(_) => Self::UnsupportedField,
+            NotEvaluated::Costly => Self::CostlySelector,
+        }
     }
 }
 

@@ -73,8 +73,7 @@ impl<'a> Wanted<'a> {
             return Err(ForwardReason::Stale);
         }
         let view = instance.view(permit, Verb::Watch)?;
-        let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())
-            .map_err(|_| ForwardReason::UnsupportedField)?;
+        let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
         let form = read.writer()?;
         let bookmarks = bookmarks(instance, options, &form)?;
         Ok(Self { options, view, predicate, form, bookmarks })

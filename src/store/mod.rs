@@ -34,7 +34,7 @@ pub use history::{Expired, HistoryLimits};
 pub use leaf::{Deflated, Leaf};
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
-pub use predicate::{Predicate, UnsupportedField};
+pub use predicate::{NotEvaluated, Predicate};
 pub use read_error::ReadError;
 pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
 pub use scope::Scope;

@@ -17,17 +17,25 @@ struct FieldTerm {
     value: Box<str>,
 }
 
-/// The resource has no such selectable field as far as the gateway knows. The request is forwarded, and upstream words
-/// the error.
+/// Why the gateway does not evaluate selectors. The request is forwarded.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not supported in field selectors")]
-pub struct UnsupportedField(pub String);
+pub enum NotEvaluated {
+    /// The resource has no such selectable field as far as the gateway knows. Upstream words the error.
+    #[error("{0:?} is not supported in field selectors")]
+    UnsupportedField(String),
+    #[error("the selectors have too many requirements or values")]
+    Costly,
+}
 
 impl Predicate {
-    pub fn new(labels: LabelSelector, fields: &FieldSelector, schema: &Schema) -> Result<Self, UnsupportedField> {
+    pub fn new(labels: LabelSelector, fields: &FieldSelector, schema: &Schema) -> Result<Self, NotEvaluated> {
+        if labels.is_costly() || fields.is_costly() {
+            return Err(NotEvaluated::Costly);
+        }
         let term = |requirement: &crate::apimachinery::FieldRequirement| {
-            let position =
-                schema.position(&requirement.field).ok_or_else(|| UnsupportedField(requirement.field.clone()))?;
+            let position = schema
+                .position(&requirement.field)
+                .ok_or_else(|| NotEvaluated::UnsupportedField(requirement.field.clone()))?;
             Ok(FieldTerm { position, equals: requirement.equals, value: requirement.value.as_str().into() })
         };
         let fields = fields.requirements().iter().map(term).collect::<Result<_, _>>()?;

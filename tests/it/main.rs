@@ -19,6 +19,8 @@ mod check;
 mod cold;
 // Answers in gzip.
 mod compression;
+// Reads that take much CPU.
+mod costly;
 // Clients with users and rights of their own.
 mod delegated;
 // The demo.

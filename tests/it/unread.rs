@@ -242,7 +242,7 @@ async fn initial_events_that_are_not_read_are_bounded_and_given_back() {
 #[tokio::test]
 async fn watches_count_the_selectors_that_they_hold() {
     let world = world().await;
-    let values: Vec<_> = (0..5000).map(|number| format!("v-{number:08}")).collect();
+    let values: Vec<_> = (0..1000).map(|number| format!("v-{number:048}")).collect();
     let path = format!("/api/v1/configmaps?watch=1&resourceVersion=0&labelSelector=a+in+({})", values.join(","));
     let mut open = Vec::new();
     let refused = loop {
@@ -250,7 +250,7 @@ async fn watches_count_the_selectors_that_they_hold() {
             Ok(watch) => open.push(watch),
             Err(refused) => break refused,
         }
-        assert!(open.len() < 200, "each holds more than 100,000 bytes, of sixteen megabytes");
+        assert!(open.len() < 250, "each holds about 80,000 bytes, of sixteen megabytes");
     };
     assert_eq!((refused.status.as_u16(), refused.route), (429, Route::Rejected("answer_bytes".to_owned())));
     assert!(open.len() > 50, "{}", open.len());

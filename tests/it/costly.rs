@@ -1,0 +1,72 @@
+//! Reads that take much of the gateway's CPU.
+
+use crate::{
+    delegated::{Scene, forwarded},
+    harness::{Route, World},
+};
+
+/// The maximum numbers of requirements on labels, of their values, and of requirements on fields.
+const REQUIREMENTS: usize = 64;
+const VALUES: usize = 1024;
+const FIELDS: usize = 256;
+
+fn joined(count: usize, term: impl Fn(usize) -> String) -> String {
+    (0..count).map(term).collect::<Vec<_>>().join(",")
+}
+
+/// Selects all pods.
+fn absent(labels: usize) -> String {
+    format!("labelSelector={}", joined(labels, |number| format!("!k{number}")))
+}
+
+/// The same.
+fn none_of(values: usize) -> String {
+    format!("labelSelector=k%20notin%20%28{}%29", joined(values, |number| format!("v{number}")))
+}
+
+/// The same.
+fn not_in(namespaces: usize) -> String {
+    format!("fieldSelector={}", joined(namespaces, |number| format!("metadata.namespace%21%3Dn{number}")))
+}
+
+fn list(selector: &str) -> String {
+    format!("/api/v1/pods?resourceVersion=0&{selector}")
+}
+
+#[tokio::test]
+async fn costly_selectors_are_left_to_upstream() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        world.create_pod("default", name, "x");
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    for selector in [absent(REQUIREMENTS), none_of(VALUES), not_in(FIELDS)] {
+        world.assert_same(&list(&selector), &Route::Served).await;
+    }
+    for selector in [absent(REQUIREMENTS + 1), absent(7_000), none_of(VALUES + 1), not_in(FIELDS + 1)] {
+        world.assert_same(&list(&selector), &forwarded("costly_selector")).await;
+        let watch = world.client().watch(&format!("{}&watch=1&timeoutSeconds=1", list(&selector))).await;
+        let (events, route) = watch.rest().await;
+        assert_eq!((events.matches("ADDED").count(), route), (2, forwarded("costly_selector")));
+    }
+}
+
+#[tokio::test]
+async fn costly_selectors_cost_no_review() {
+    let scene = Scene::start().await;
+    let expected = scene.get("jane-token", &list(&absent(REQUIREMENTS))).await;
+    assert_eq!(expected.route, Route::Served);
+    let reviews = scene.upstream.reviews();
+    for token in ["jane-token", "john-token"] {
+        let answer = scene.get(token, &list(&absent(REQUIREMENTS + 1))).await;
+        assert_eq!(answer.route, forwarded("costly_selector"));
+        assert_eq!(
+            (answer.status, answer.text() == expected.text()),
+            match token {
+                "jane-token" => (expected.status, true),
+                _ => (http::StatusCode::FORBIDDEN, false),
+            }
+        );
+    }
+    assert_eq!(scene.upstream.reviews(), reviews);
+}
