@@ -79,7 +79,8 @@ impl Turns {
         turn
     }
 
-    async fn take(&self, client: ClientKey) -> Turn {
+    /// Waits for one of the client's turns, as long as it takes.
+    pub async fn take(&self, client: ClientKey) -> Turn {
         let turns = {
             let mut line = self.lines.entry(client).or_insert_with(|| Line::new(self.at_once));
             line.members += 1;

@@ -12,7 +12,7 @@ use crate::{
     store::{Extract, Predicate},
 };
 
-/// The number of objects that are examined at a time.
+/// The maximum number of objects that are framed at a time: their metadata may have to be made first.
 const BATCH: usize = 256;
 /// The maximum number of bytes that are framed at a time; a single object may exceed it.
 const PIECE: usize = 64 << 10;
@@ -52,6 +52,8 @@ pub(super) enum Next {
     NoRoom(Instant),
     /// There was no room for too long.
     NeverRoom,
+    /// Nothing was found yet. Other tasks should get a turn before it is asked again.
+    Work,
     /// All events were returned.
     Nothing,
 }
@@ -74,39 +76,38 @@ impl InitialEvents {
         {
             return Ok(Next::NoRoom(retry_at));
         }
-        loop {
-            let (mut piece, mut length, mut last) = (Vec::new(), 0, None);
-            for object in self.state.objects_from(&self.prefix, &self.from).take(BATCH) {
-                if predicate.matches(object) {
-                    let added = form.added_len(object)?;
-                    if !piece.is_empty() && length + added > PIECE {
-                        break;
-                    }
-                    piece.push(object);
-                    length += added;
+        let (mut piece, mut length, mut last) = (Vec::new(), 0, None);
+        let examined = self.state.examine(&self.prefix, &self.from, predicate);
+        for (key, selected) in examined.take(predicate.objects_at_once()) {
+            if let Some(object) = selected {
+                let added = form.added_len(object)?;
+                if piece.len() == BATCH || !piece.is_empty() && length + added > PIECE {
+                    break;
                 }
-                last = Some(&object.key);
+                piece.push(object);
+                length += added;
             }
-            let Some(last) = last else { return Ok(Next::Nothing) };
-            // The smallest key after the last examined one.
-            let next = format!("{}\0", last.as_str());
-            let Some(first) = piece.first() else {
-                self.from = next;
-                continue;
-            };
-            let Some(room) = room.take(length) else {
-                self.from = first.key.as_str().to_owned();
-                return Ok(self.no_room(now));
-            };
-            self.waiting = None;
-            let count = u32::try_from(piece.len()).unwrap_or(u32::MAX);
-            let mut events = Vec::with_capacity(length);
-            for object in piece {
-                form.put_added(object, &mut events)?;
-            }
-            self.from = next;
-            return Ok(Next::Events(room.holding(events), count));
+            last = Some(key);
         }
+        let Some(last) = last else { return Ok(Next::Nothing) };
+        // The smallest key after the last examined one.
+        let next = format!("{}\0", last.as_str());
+        let Some(first) = piece.first() else {
+            self.from = next;
+            return Ok(Next::Work);
+        };
+        let Some(room) = room.take(length) else {
+            self.from = first.key.as_str().to_owned();
+            return Ok(self.no_room(now));
+        };
+        self.waiting = None;
+        let count = u32::try_from(piece.len()).unwrap_or(u32::MAX);
+        let mut events = Vec::with_capacity(length);
+        for object in piece {
+            form.put_added(object, &mut events)?;
+        }
+        self.from = next;
+        Ok(Next::Events(room.holding(events), count))
     }
 
     /// There is no room for the next piece, for the first time or again.

@@ -103,6 +103,8 @@ impl Template {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     Send(Bytes),
+    /// There is more to do at once, but other tasks should get a turn first.
+    Work,
     /// Wait until then, or until the subscription wakes the watcher.
     Wait(Instant),
     End(EndCause),
@@ -210,8 +212,8 @@ impl Session {
         self.sent.into()
     }
 
-    /// Decides what to do at `now`. To be called again after each [`Step::Send`] and when woken, but not after
-    /// [`Step::End`].
+    /// Decides what to do at `now`. To be called again after each [`Step::Send`] and [`Step::Work`] and when
+    /// woken, but not after [`Step::End`].
     pub fn step(&mut self, now: Instant) -> Step {
         self.drain();
         if now >= self.deadline {
@@ -256,6 +258,9 @@ impl Session {
             if let Err(NotPartial) = self.take(&backlog) {
                 return Step::End(EndCause::Unencodable);
             }
+            if self.behind && self.ready.is_empty() {
+                return Step::Work;
+            }
         }
     }
 
@@ -296,6 +301,7 @@ impl Session {
             }
             (Next::NoRoom(retry_at), None) => return Ok(Some(Step::Wait(retry_at.min(self.deadline)))),
             (Next::NeverRoom, None) => return Ok(Some(Step::End(EndCause::NoRoom))),
+            (Next::Work, None) => return Ok(Some(Step::Work)),
         }
         self.sent = 1;
         let version = initial.events.version();
@@ -499,7 +505,7 @@ mod tests {
         let (mut reads, mut waits) = (open(), open());
         let sent = |step| match step {
             Step::Send(piece) => piece,
-            step @ (Step::Wait(_) | Step::End(_)) => panic!("{step:?}"),
+            step @ (Step::Work | Step::Wait(_) | Step::End(_)) => panic!("{step:?}"),
         };
         let held = [sent(reads.step(began)), sent(reads.step(began))];
         let Step::Wait(retry_at) = waits.step(began) else { panic!("there is no room") };
@@ -519,7 +525,7 @@ mod tests {
         let end = loop {
             match waits.step(now) {
                 Step::Wait(until) => now = until,
-                end @ (Step::Send(_) | Step::End(_)) => break end,
+                end @ (Step::Send(_) | Step::Work | Step::End(_)) => break end,
             }
         };
         assert_eq!(end, Step::End(EndCause::NoRoom));
@@ -545,11 +551,45 @@ mod tests {
             let end = loop {
                 match session.step(now) {
                     Step::Send(_) => rest += session.events_sent(),
-                    end @ (Step::Wait(_) | Step::End(_)) => break end,
+                    end @ (Step::Work | Step::Wait(_) | Step::End(_)) => break end,
                 }
             };
             assert_eq!((end, rest), (Step::End(cause), if is_told { 200 - first } else { 0 }));
         }
+    }
+
+    /// Neither a state nor a history without matching objects is looked through at once.
+    #[test]
+    fn a_watch_that_finds_nothing_gives_way_to_other_tasks() {
+        let (schema, mut writer, reader) = written(3000, 10);
+        let labels = (0..64).map(|number| format!("k{number}")).collect::<Vec<_>>().join(",");
+        let labels = LabelSelector::parse(&labels).unwrap();
+        let predicate = Predicate::new(labels, &FieldSelector::default(), &schema).unwrap();
+        let at_once = predicate.objects_at_once();
+        let (hub, now) = (Hub::new(0, Spread::default()), Instant::now());
+        let options = SessionOptions { predicate, ..everything(&schema, room(u64::MAX)) };
+        let subscription = subscribe(&hub, &options, &schema);
+        let view = View::new(reader, Scope::Everything);
+        let start = Start::State(view.newest());
+        let mut session = Session::new(view, subscription, options, start, now);
+        let mut units = || {
+            let mut units = 0;
+            loop {
+                match session.step(now) {
+                    Step::Work => units += 1,
+                    step @ (Step::Send(_) | Step::Wait(_) | Step::End(_)) => {
+                        return (units, matches!(step, Step::Wait(_)));
+                    }
+                }
+            }
+        };
+        assert_eq!(units(), (3000_usize.div_ceil(at_once), true));
+        for version in 2..1002 {
+            let object = object(&schema, 0, version, 10);
+            let change = writer.apply(ChangeKind::Modified, object, Bytes::from_static(b"line\n")).unwrap();
+            hub.announce(&change, [None, None]);
+        }
+        assert_eq!(units(), (1000 / BATCH, true));
     }
 
     #[test]
@@ -578,7 +618,7 @@ mod tests {
         assert_eq!(sessions[0].step(now), Step::End(EndCause::Drained));
         let turns = [1, 2].map(|session: usize| match sessions[session].step(start) {
             Step::Wait(turn) => turn,
-            step @ (Step::Send(_) | Step::End(_)) => panic!("{step:?}"),
+            step @ (Step::Send(_) | Step::Work | Step::End(_)) => panic!("{step:?}"),
         });
         assert!(turns[0] < turns[1] && turns[1] < now + Duration::from_secs(1));
         let object = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"m","resourceVersion":"2"}}"#;
@@ -612,7 +652,7 @@ mod tests {
         }
         let piece = |step| match step {
             Step::Send(piece) => Some(String::from_utf8(piece.to_vec()).unwrap()),
-            Step::Wait(_) | Step::End(_) => None,
+            Step::Work | Step::Wait(_) | Step::End(_) => None,
         };
         iter::from_fn(|| piece(session.step(now))).collect()
     }

@@ -36,7 +36,7 @@ use crate::{
     forward::Forward,
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
-    serve::{self, ForwardReason, Read},
+    serve::{self, ForwardReason, Read, Unanswered, WorkTurns},
     telemetry::Outcome,
     traces::Stage,
 };
@@ -76,7 +76,19 @@ impl Gateway {
     ) -> Self {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        Self(Arc::new(Stages { admission, permission, accounts, room, cachers, forward, settings, journal, tasks }))
+        let turns = WorkTurns::default();
+        Self(Arc::new(Stages {
+            admission,
+            permission,
+            accounts,
+            room,
+            turns,
+            cachers,
+            forward,
+            settings,
+            journal,
+            tasks,
+        }))
     }
 }
 
@@ -131,7 +143,7 @@ impl Stages {
         let client = record.client().clone();
         let (headers, include_object) = (request.headers(), route.include_object);
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
-        let room = self.room.of(counted);
+        let (room, turns) = (self.room.of(counted), self.turns.of(counted));
         let read = Read {
             request: target,
             headers,
@@ -141,13 +153,16 @@ impl Stages {
             client,
             for_gateway,
             room,
+            turns,
             config,
         };
         let answer = match &route.options {
             ReadOptions::Get(options) => serve::get(&read, options, permit).await,
             ReadOptions::List(options) => serve::list(&read, options, permit).await,
             // Boxed: its future is five times as large as the others, and every request would carry that size.
-            ReadOptions::Watch(options) => Box::pin(serve::watch(&read, options, permit)).await,
+            ReadOptions::Watch(options) => {
+                Box::pin(serve::watch(&read, options, permit)).await.map_err(Unanswered::from)
+            }
         }?;
         let own_bytes = answer.body().own_bytes();
         let room = match verb {
@@ -158,7 +173,7 @@ impl Stages {
         let account = self.accounts.open(reserved).await?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
-        Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))
+        Ok(answer.map(|body| Inner::Served(Served::new(body, read.turns, in_flight, room))))
     }
 
     /// Answers with upstream's response, for the reason `why`.

@@ -129,6 +129,7 @@ impl Stages {
             client: record.client().clone(),
             for_gateway: true,
             room: self.room.of(counted),
+            turns: self.turns.of(counted),
             config: self.settings.reads(),
         };
         let mut answer = serve::list(&read, options, permit).await?;
@@ -139,6 +140,6 @@ impl Stages {
         let account = self.accounts.open(reserved).await?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
         let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
-        Ok(answer.map(|body| Inner::Served(Served::new(body, in_flight, room))))
+        Ok(answer.map(|body| Inner::Served(Served::new(body, read.turns, in_flight, room))))
     }
 }

@@ -1,6 +1,10 @@
 //! Why memory gives no answer: the request is forwarded, or refused.
 
-use crate::{apimachinery::Lot, listener::Malformed, serve::ForwardReason};
+use crate::{
+    apimachinery::Lot,
+    listener::Malformed,
+    serve::{ForwardReason, Unanswered},
+};
 
 /// Why memory gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,11 @@ pub(super) enum Refusal {
         "responses in flight hold too much memory; limits.answerBytes and limits.answerBytesPerClient are the maxima"
     )]
     TooManyBytes,
+    /// The client's large reads have taken their share of the CPU for too long.
+    #[error(
+        "this client has too many large reads at once; send fewer lists that print Tables or select from many objects"
+    )]
+    NoTurn,
     /// A watch that waited for its cache: forwarded, it would only delay the end.
     #[error("the gateway is shutting down")]
     Draining,
@@ -73,6 +82,7 @@ impl Refusal {
             Self::NotYetInMemory(_) => "not_yet_in_memory",
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
+            Self::NoTurn => "client_read_wait",
             Self::Draining => "draining",
         }
     }
@@ -81,6 +91,15 @@ impl Refusal {
 impl From<ForwardReason> for Unserved {
     fn from(why: ForwardReason) -> Self {
         Self::Forward(why)
+    }
+}
+
+impl From<Unanswered> for Unserved {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::Forward(why) => Self::Forward(why),
+            Unanswered::NoTurn => Self::Refuse(Refusal::NoTurn),
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
         Refusal::Loop | Refusal::OwnQuestion => Status::loop_detected(format!("kube-fanout: {refusal}")),
-        Refusal::TooManyWatches | Refusal::TooManyBytes => {
+        Refusal::TooManyWatches | Refusal::TooManyBytes | Refusal::NoTurn => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
         Refusal::NotInMemory | Refusal::NotYetInMemory(_) => {

@@ -2,28 +2,50 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
 
 use super::account::InFlight;
-use crate::{fairness::Room, serve};
+use crate::{
+    fairness::{Room, Turn},
+    serve::{self, ClientTurns},
+};
 
 /// The body of an answer from memory.
-#[derive(Debug)]
 pub(super) struct Served {
     body: serve::Body,
+    turns: ClientTurns,
+    /// The wait for the turn in which the next piece is made.
+    waiting: Option<BoxFuture<'static, Turn>>,
     _in_flight: InFlight,
     _room: Room,
 }
 
 impl Served {
-    /// `room` is for the bytes that the body holds for itself.
-    pub(super) fn new(body: serve::Body, in_flight: InFlight, room: Room) -> Self {
-        Self { body, _in_flight: in_flight, _room: room }
+    /// `turns` are those of the client, `room` is for the bytes that the body holds for itself.
+    pub(super) fn new(body: serve::Body, turns: ClientTurns, in_flight: InFlight, room: Room) -> Self {
+        Self { body, turns, waiting: None, _in_flight: in_flight, _room: room }
+    }
+
+    /// Waits for a turn if making the next piece takes time.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Option<Turn>> {
+        if !self.body.is_work() {
+            return Poll::Ready(None);
+        }
+        let turns = &self.turns;
+        let waiting = self.waiting.get_or_insert_with(|| {
+            let turns = turns.clone();
+            Box::pin(async move { turns.take().await })
+        });
+        let turn = ready!(waiting.as_mut().poll(context));
+        self.waiting = None;
+        Poll::Ready(Some(turn))
     }
 }
 
@@ -32,7 +54,10 @@ impl Body for Served {
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+        let served = self.get_mut();
+        // Given back after each piece, so that a client that does not read does not keep it.
+        let _turn = ready!(served.poll_turn(context));
+        Pin::new(&mut served.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -41,5 +66,11 @@ impl Body for Served {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.body.fmt(formatter)
     }
 }

@@ -1,7 +1,7 @@
 //! The stages of the request path, as one value that every request shares.
 
 use super::{account::Accounts, admission::Admission, permission::Permission, record::Journal, settings::Settings};
-use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, lifecycle::Tasks};
+use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, lifecycle::Tasks, serve::WorkTurns};
 
 /// The stages that a request goes through.
 #[derive(Debug)]
@@ -10,6 +10,7 @@ pub(super) struct Stages {
     pub(super) permission: Permission,
     pub(super) accounts: Accounts,
     pub(super) room: AnswerRoom,
+    pub(super) turns: WorkTurns,
     pub(super) cachers: Cachers,
     pub(super) forward: Forward,
     pub(super) settings: Settings,

@@ -297,6 +297,7 @@ impl Candidate {
             client,
             for_gateway: connector::comes_from_gateway(headers),
             room: self.stages.room.of(counted),
+            turns: self.stages.turns.of(counted),
             config: self.stages.settings.reads(),
         };
         let body = match serve::continue_watch(&read, &self.options, permit, told.max(behind), self.context.received) {
@@ -314,7 +315,7 @@ impl Candidate {
         metrics.watch_taken_over();
         let in_flight =
             account.answered(&asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
-        Some(Served::new(body, in_flight, room))
+        Some(Served::new(body, read.turns, in_flight, room))
     }
 }
 

@@ -60,6 +60,17 @@ impl Body {
         }
     }
 
+    /// Whether making the next piece takes more time than copying it.
+    pub fn is_work(&self) -> bool {
+        match self {
+            Self::Json(_) => false,
+            Self::List(list) => list.is_pretty(),
+            Self::Indented(_) | Self::Table(_) => true,
+            Self::Gzip(gzip) => gzip.is_work(),
+            Self::Watch(watch) => watch.is_working(),
+        }
+    }
+
     /// Whether the body is large enough to be compressed for clients that accept it.
     pub(super) fn is_worth_gzip(&self) -> bool {
         match self {

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::{
-    ForwardReason, Read,
+    ForwardReason, Read, SMALL_ANSWER, Unanswered,
     most_recent::{Choice, MostRecent, Situation, choose},
+    work::Work,
 };
 use crate::{
     apimachinery::{Freshness, ResourceVersion},
     cacher::{Instance, Unproven},
     serve::Config,
-    store::{Extract, View},
+    store::{Extract, Predicate, View},
 };
 
 /// How long a read of an exact version waits for upstream to say that the objects' schema has not changed.
@@ -67,21 +68,28 @@ fn unproven(why: Unproven) -> ForwardReason {
     if why == Unproven::Redefined { ForwardReason::Unproven } else { ForwardReason::NotReached }
 }
 
-/// The state for a get or a list, including the most recent state. `bytes` returns the size of the response if it were
-/// made from that state.
+/// The objects of a response, for an estimate of its size.
+pub(super) enum Selected<'a> {
+    /// One object. Upstream answers with it as fast as with its head version, so the size counts as zero.
+    One,
+    /// At most `limit` matching objects.
+    Matching { predicate: &'a Predicate, limit: usize },
+}
+
+/// The state for a get or a list, including the most recent state.
 pub(super) async fn read_state(
     read: &Read<'_>,
     view: &View,
     freshness: Freshness,
-    bytes: impl FnOnce(&Extract) -> usize,
-) -> Result<Extract, ForwardReason> {
+    selected: Selected<'_>,
+) -> Result<Extract, Unanswered> {
     if freshness != Freshness::MostRecent {
-        return state(&read.instance, view, freshness, read.config).await;
+        return Ok(state(&read.instance, view, freshness, read.config).await?);
     }
     let instance = &read.instance;
     let choice = match read.config.most_recent {
         MostRecent::Auto => {
-            let bytes = bytes(&view.newest());
+            let bytes = selected.bytes(read, &view.newest()).await?;
             let asking = instance.asked(bytes);
             let (recent, pace) = (instance.recent_proof(), instance.pace());
             choose(MostRecent::Auto, Situation { bytes, asking, recent, pace })
@@ -92,11 +100,31 @@ pub(super) async fn read_state(
         MostRecent::Forward => choose(MostRecent::Forward, Situation::default()),
     };
     let (worth, within) = match choice {
-        Choice::Forward(why) => return Err(why),
+        Choice::Forward(why) => return Err(why.into()),
         Choice::Prove(worth, within) => (worth, within),
     };
     tracing::trace!(resource = %instance.resource, ?worth, ?within, "most-recent read waits for a proof");
     let proven = instance.prove_within(within, worth.takes_if_failed(within)).await;
     proven.map_err(|_| ForwardReason::Unproven)?;
-    newest(instance, view, read.config).await
+    Ok(newest(instance, view, read.config).await?)
+}
+
+impl Selected<'_> {
+    /// The bytes of the objects of that state, as they are in memory.
+    async fn bytes(&self, read: &Read<'_>, state: &Extract) -> Result<usize, Unanswered> {
+        let (predicate, limit) = match *self {
+            Self::One => return Ok(0),
+            Self::Matching { predicate, limit } => (predicate, limit),
+        };
+        match (read.instance.bytes(), state.leaves()) {
+            (few @ ..=SMALL_ANSWER, _) => Ok(few),
+            (_, Some(leaves)) if predicate.is_everything() && limit == usize::MAX => {
+                Ok(leaves.iter().map(|leaf| leaf.bytes()).sum())
+            }
+            _ => {
+                let search = state.search("", limit, predicate);
+                Ok(Work::new(&read.turns).find(search).await?.bytes)
+            }
+        }
+    }
 }

@@ -2,22 +2,26 @@
 
 use http::{Response, StatusCode, header};
 
-use super::{Body, ForwardReason, Read, freshness::read_state, table::Writer};
+use super::{
+    Body, ForwardReason, Read, Unanswered,
+    freshness::{Selected, read_state},
+    table::Writer,
+    work::Work,
+};
 use crate::{
     apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate},
     authz::Permit,
     encode::{self, ListPosition},
-    store::Scope,
+    store::{Page, Scope},
 };
 
 /// Answers a get: with the object, or with 404 if it does not exist.
-pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
     let view = read.instance.view(&permit, Verb::Get)?;
-    let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource) };
+    let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource.into()) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
-    // Upstream answers with one object as fast as with its head version, so the size counts as zero.
-    let state = read_state(read, &view, options.freshness, |_| 0).await?;
+    let state = read_state(read, &view, options.freshness, Selected::One).await?;
     let (status, body) = match (state.object(), writer) {
         (Some(object), Writer::Objects(form)) => {
             let json = form.object(object).map_err(|_| ForwardReason::Representation)?;
@@ -25,12 +29,13 @@ pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Resul
         }
         (Some(object), Writer::Table(table)) => {
             let position = ListPosition::of(object.version);
-            (StatusCode::OK, table.body(read, vec![object.clone()], &position, is_pretty).await?)
+            let page = Page { objects: vec![object.clone()], bytes: object.tail().len(), next: None };
+            (StatusCode::OK, table.body(read, page, &position, is_pretty, Work::new(&read.turns)).await?)
         }
         // For clients that only accept metadata, the Status has its own form (read-path 2).
-        (None, _) if read.representation.view != View::Whole => return Err(ForwardReason::Representation),
+        (None, _) if read.representation.view != View::Whole => return Err(ForwardReason::Representation.into()),
         // A custom resource has no protobuf, but a Status has: a client that prefers protobuf gets the Status in it.
-        (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation),
+        (None, _) if !is_first_choice(read) => return Err(ForwardReason::Representation.into()),
         (None, _) => {
             let status = Status::not_found(&read.instance.resource.group_resource(), key.name());
             let body = encode::status(status.to_json(), read.representation.encoding);

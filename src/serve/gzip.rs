@@ -100,6 +100,14 @@ impl GzipBody {
         }
     }
 
+    /// Whether the next bytes have to be compressed.
+    pub(super) fn is_work(&self) -> bool {
+        match self {
+            Self::Leaves(leaves) => leaves.list.is_next_uncompressed(),
+            Self::Flow(_) => true,
+        }
+    }
+
     /// The next bytes; `None` at the end. After compressing, it is pending once, so that other tasks get their turn.
     pub(super) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Option<Bytes>> {
         let next = match self {

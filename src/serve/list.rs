@@ -3,9 +3,14 @@
 use std::{borrow::Cow, mem, sync::Arc};
 
 use http::{Response, StatusCode};
-use tokio::task::yield_now;
 
-use super::{Body, ForwardReason, Read, SMALL_ANSWER, freshness::read_state, list_body::ListBody, table::Writer};
+use super::{
+    Body, ForwardReason, Read, Unanswered,
+    freshness::{Selected, read_state},
+    list_body::ListBody,
+    table::Writer,
+    work::Work,
+};
 use crate::{
     apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
     authz::Permit,
@@ -22,9 +27,13 @@ const JOINED_AT_ONCE: usize = 64 << 10;
 /// The maximum number of bytes of a leaf that is made for one list; a single object may exceed it. Such a leaf is
 /// compressed for that list alone. Holds as many pods as a leaf of the store.
 const OWN_LEAF_MAX: usize = 512 << 10;
+/// The number of objects of which leaves are made before other tasks get a turn.
+const OBJECTS_AT_ONCE: usize = 4096;
+/// The number of leaves whose items are counted, without making them, before other tasks get a turn.
+const LEAVES_AT_ONCE: usize = 2048;
 
 /// Answers a list.
-pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
+pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
     let view = read.instance.view(&permit, Verb::List)?;
     let is_object = matches!(view.scope(), Scope::Object(_));
     let is_page = (options.limit.is_some() || options.continue_token.is_some()) && !is_object;
@@ -38,30 +47,28 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
     let predicate = Predicate::new(options.labels.clone(), &options.fields, schema)?;
     let pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
-    let bytes = |newest: &Extract| match read.instance.bytes() {
-        few @ ..=SMALL_ANSWER => few,
-        _ => answer_bytes(newest, &predicate, page_limit(options)),
-    };
-    let state = read_state(read, &view, freshness, bytes).await?;
+    let selected_objects = Selected::Matching { predicate: &predicate, limit: page_limit(options) };
+    let state = read_state(read, &view, freshness, selected_objects).await?;
 
     let leaves = if !is_page && predicate.is_everything() { state.leaves() } else { None };
-    let selection = || selection(&state, &predicate, is_page.then_some(options));
+    let mut work = Work::new(&read.turns);
+    let page = is_page.then_some(options);
     let body = match (writer, leaves) {
         (Writer::Objects(form), Some(leaves)) => {
-            in_pieces(read, form, leaves, &ListPosition::of(state.version()), pretty).await?
+            in_pieces(read, form, leaves, &ListPosition::of(state.version()), pretty, &mut work).await?
         }
         (Writer::Objects(form), None) => {
-            let (objects, position) = selection();
+            let (found, position) = selection(&state, &predicate, page, &mut work).await?;
             // In a page of metadata, current servers say how many objects follow; 1.20 does not.
             let tells_rest = matches!(form, Form::Partial(..)) && position.remaining_item_count.is_some();
             if tells_rest && !read.instance.has_watch_list() {
-                return Err(ForwardReason::Representation);
+                return Err(ForwardReason::Representation.into());
             }
-            selected(read, form, objects, &position, pretty).await?
+            selected(read, form, found, &position, pretty, &mut work).await?
         }
         (Writer::Table(table), _) => {
-            let (objects, position) = selection();
-            table.body(read, objects.into_iter().cloned().collect(), &position, pretty).await?
+            let (found, position) = selection(&state, &predicate, page, &mut work).await?;
+            table.body(read, found, &position, pretty, work).await?
         }
     };
     Ok(read.respond(StatusCode::OK, body))
@@ -96,19 +103,6 @@ fn page_limit(options: &ListOptions) -> usize {
     options.limit.map_or(usize::MAX, |limit| usize::try_from(limit.get()).unwrap_or(usize::MAX))
 }
 
-/// The bytes of the objects in the response to a list of that state, as they are in memory.
-fn answer_bytes(state: &Extract, predicate: &Predicate, limit: usize) -> usize {
-    match state.leaves() {
-        Some(leaves) if predicate.is_everything() && limit == usize::MAX => {
-            leaves.iter().map(|leaf| leaf.bytes()).sum()
-        }
-        _ => {
-            let matching = state.objects().filter(|object| predicate.matches(object));
-            matching.take(limit).map(|object| object.tail().len()).sum()
-        }
-    }
-}
-
 /// A list of whole leaves. Their items are joined while the list is sent, unless an earlier list has joined them.
 async fn in_pieces(
     read: &Read<'_>,
@@ -116,16 +110,19 @@ async fn in_pieces(
     leaves: Vec<Arc<Leaf>>,
     position: &ListPosition,
     pretty: bool,
-) -> Result<Body, ForwardReason> {
-    let mut items_len = 0;
-    for leaf in &leaves {
+    work: &mut Work<'_>,
+) -> Result<Body, Unanswered> {
+    let (mut items_len, mut has_made) = (0, false);
+    for (at, leaf) in leaves.iter().enumerate() {
+        // Making items takes time, and so does counting them in very many leaves.
+        if mem::take(&mut has_made) || at % LEAVES_AT_ONCE == LEAVES_AT_ONCE - 1 {
+            work.pause().await?;
+        }
         items_len += match form.leaf_items_len(leaf) {
             Some(length) => length,
             None => {
-                let length = form.leaf_items(leaf).map_err(|_| ForwardReason::Representation)?.len();
-                // Making the items takes time, so other tasks get a turn in between.
-                yield_now().await;
-                length
+                has_made = true;
+                form.leaf_items(leaf).map_err(|_| ForwardReason::Representation)?.len()
             }
         };
     }
@@ -139,21 +136,29 @@ async fn in_pieces(
 async fn selected(
     read: &Read<'_>,
     form: Form,
-    objects: Vec<&Arc<Object>>,
+    Page { objects, bytes, .. }: Page,
     position: &ListPosition,
     pretty: bool,
-) -> Result<Body, ForwardReason> {
-    if objects.iter().map(|object| object.tail().len()).sum::<usize>() > JOINED_AT_ONCE {
-        return in_pieces(read, form, own_leaves(objects), position, pretty).await;
+    work: &mut Work<'_>,
+) -> Result<Body, Unanswered> {
+    if bytes > JOINED_AT_ONCE {
+        let (mut objects, mut leaves) = (objects.into_iter(), Vec::new());
+        while !objects.as_slice().is_empty() {
+            if !leaves.is_empty() {
+                work.pause().await?;
+            }
+            leaves.extend(own_leaves(objects.by_ref().take(OBJECTS_AT_ONCE)));
+        }
+        return in_pieces(read, form, leaves, position, pretty, work).await;
     }
-    let items = form.items(objects.iter().copied()).map_err(|_| ForwardReason::Representation)?;
+    let items = form.items(objects.iter()).map_err(|_| ForwardReason::Representation)?;
     let envelope = read.envelope(&form);
     let list = [envelope.head(position, items.len()), items.clone(), envelope.tail(position, items.len())].concat();
     Ok(Body::json(list.into(), pretty))
 }
 
 /// The leaves of a selected list.
-fn own_leaves(objects: Vec<&Arc<Object>>) -> Vec<Arc<Leaf>> {
+fn own_leaves(objects: impl Iterator<Item = Arc<Object>>) -> Vec<Arc<Leaf>> {
     let (mut leaves, mut run, mut bytes) = (Vec::new(), Vec::new(), 0);
     for object in objects {
         let length = object.tail().len();
@@ -162,7 +167,7 @@ fn own_leaves(objects: Vec<&Arc<Object>>) -> Vec<Arc<Leaf>> {
             bytes = 0;
         }
         bytes += length;
-        run.push(object.clone());
+        run.push(object);
     }
     if !run.is_empty() {
         leaves.push(Arc::new(Leaf::of(run)));
@@ -181,22 +186,21 @@ impl Read<'_> {
 }
 
 /// The matching objects: all of them, or those of a page.
-fn selection<'a>(
-    state: &'a Extract,
+async fn selection(
+    state: &Extract,
     predicate: &Predicate,
     page: Option<&ListOptions>,
-) -> (Vec<&'a Arc<Object>>, ListPosition) {
+    work: &mut Work<'_>,
+) -> Result<(Page, ListPosition), Unanswered> {
     let mut position = ListPosition::of(state.version());
-    let Some(options) = page else {
-        return (state.objects().filter(|object| predicate.matches(object)).collect(), position);
-    };
-    let start = options.continue_token.as_ref().map_or("", |token| &token.start);
-    let Page { objects, next } = state.page(start, page_limit(options), predicate);
-    if let Some(NextPage { start, remaining }) = next {
+    let start = page.and_then(|options| options.continue_token.as_ref()).map_or("", |token| &token.start);
+    let limit = page.map_or(usize::MAX, page_limit);
+    let mut page = work.find(state.search(start, limit, predicate)).await?;
+    if let Some(NextPage { start, remaining }) = page.next.take() {
         position.remaining_item_count = remaining.map(|remaining| remaining as u64);
         position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
     }
-    (objects, position)
+    Ok((page, position))
 }
 
 #[cfg(test)]
@@ -214,7 +218,7 @@ mod tests {
         };
         let sizes = [vec![10; 100], vec![OWN_LEAF_MAX / 3; 10], vec![3 * OWN_LEAF_MAX, 10, 2 * OWN_LEAF_MAX]].concat();
         let objects: Vec<_> = sizes.into_iter().enumerate().map(object).collect();
-        let leaves = own_leaves(objects.iter().collect());
+        let leaves = own_leaves(objects.iter().cloned());
         let listed: Vec<_> = leaves.iter().flat_map(|leaf| leaf.objects()).map(|object| &object.key).collect();
         assert_eq!(listed, objects.iter().map(|object| &object.key).collect::<Vec<_>>());
         for leaf in &leaves {

@@ -83,6 +83,12 @@ impl ListBody {
         Some((leaf, mem::take(&mut self.is_first)))
     }
 
+    /// Whether the next leaf has not been compressed yet.
+    pub(super) fn is_next_uncompressed(&self) -> bool {
+        let next = self.leaves.as_slice().first();
+        next.is_some_and(|leaf| leaf.deflated_now(self.form.representation()).is_none())
+    }
+
     /// Whether the body has more than `limit` bytes. Must be called before anything is sent. Indentation only makes the
     /// body longer.
     pub(super) fn is_longer_than(&self, limit: usize) -> bool {

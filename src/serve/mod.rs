@@ -19,6 +19,7 @@ mod table_body;
 mod told;
 mod watch;
 mod watch_body;
+mod work;
 
 pub use body::Body;
 pub use get::get;
@@ -29,6 +30,7 @@ pub use reason::ForwardReason;
 pub use table::may_print;
 pub use told::Told;
 pub use watch::{continue_watch, watch};
+pub use work::{ClientTurns, Unanswered, WorkTurns};
 
 use std::{sync::Arc, time::Duration};
 
@@ -58,6 +60,8 @@ pub struct Read<'a> {
     pub for_gateway: bool,
     /// Room for what answers to this client hold for themselves. Watches take it as they need it.
     pub room: ClientRoom,
+    /// The client's turns for the work on large responses.
+    pub turns: ClientTurns,
     pub config: Config,
 }
 

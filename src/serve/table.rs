@@ -1,14 +1,12 @@
 //! The Table of one object or of a list (read-path 6): all rows are made once before the first one is sent.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use jiff::Timestamp;
-use tokio::task::yield_now;
 
 use super::{
-    Body, ForwardReason, Read, gzip,
+    Body, ForwardReason, Read, Unanswered, gzip,
     table_body::{READ_AT_ONCE, TableBody},
+    work::Work,
 };
 use crate::{
     apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View},
@@ -16,7 +14,7 @@ use crate::{
         Form, ListPosition,
         table::{self, Columns, Release, Rows},
     },
-    store::Object,
+    store::Page,
 };
 
 /// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
@@ -79,18 +77,24 @@ impl Table {
     pub(super) async fn body(
         self,
         read: &Read<'_>,
-        objects: Vec<Arc<Object>>,
+        Page { objects, bytes, .. }: Page,
         position: &ListPosition,
         is_pretty: bool,
-    ) -> Result<Body, ForwardReason> {
+        mut work: Work<'_>,
+    ) -> Result<Body, Unanswered> {
+        work.rest();
         let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
         let (head, tail) = (columns.head(self.version, position), Bytes::from_static(Columns::TAIL));
         let rows = Rows::new(columns, self.object, Timestamp::now());
-        if objects.iter().map(|object| rows.cost(object)).sum::<usize>() > READ_MAX {
-            return Err(ForwardReason::Unprintable);
+        if rows.cost_of(bytes) > READ_MAX {
+            return Err(ForwardReason::Unprintable.into());
         }
         let (mut joined, mut row, mut length, mut read_since) = (head.to_vec(), Vec::new(), head.len(), 0);
         for object in &objects {
+            if read_since >= READ_AT_ONCE {
+                read_since = 0;
+                work.pause().await?;
+            }
             row.clear();
             // The first row has no comma.
             if length > head.len() {
@@ -98,17 +102,13 @@ impl Table {
             }
             if rows.put(object, &mut row).is_err() {
                 read.instance.gave_up_table();
-                return Err(ForwardReason::Unprintable);
+                return Err(ForwardReason::Unprintable.into());
             }
             length += row.len();
             if length <= JOINED_AT_ONCE {
                 joined.extend_from_slice(&row);
             }
             read_since += rows.cost(object);
-            if read_since >= READ_AT_ONCE {
-                read_since = 0;
-                yield_now().await;
-            }
         }
         if length + tail.len() <= JOINED_AT_ONCE {
             joined.extend_from_slice(&tail);

@@ -23,13 +23,15 @@ pub struct WatchBody {
     /// `None` for permission that cannot be revoked.
     lease: Option<Lease>,
     cause: EndCause,
+    /// Whether there is more to look through for events.
+    is_working: bool,
 }
 
 impl WatchBody {
     pub(super) fn new(session: Session, instance: Arc<Instance>, lease: Option<Lease>) -> Self {
         instance.metrics.watch_started();
         let timer = Box::pin(sleep_until(Instant::now()));
-        Self { session, instance, timer, lease, cause: EndCause::ClientGone }
+        Self { session, instance, timer, lease, cause: EndCause::ClientGone, is_working: false }
     }
 
     /// Bytes that the watch holds for itself while it is open.
@@ -37,8 +39,14 @@ impl WatchBody {
         self.session.own_bytes() + self.lease.as_ref().map_or(0, Lease::own_bytes)
     }
 
+    /// Whether the next call of [`Self::poll_next`] looks through more of a state or a history without events so far.
+    pub(super) fn is_working(&self) -> bool {
+        self.is_working
+    }
+
     /// The next bytes; `None` at the end.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.is_working = false;
         loop {
             let now = Instant::now();
             let review_at = match self.lease.as_mut().map(|lease| lease.poll(now, context)) {
@@ -59,6 +67,11 @@ impl WatchBody {
                 Step::Send(bytes) => {
                     self.instance.metrics.events_sent(self.session.events_sent());
                     return Poll::Ready(Some(bytes));
+                }
+                Step::Work => {
+                    self.is_working = true;
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 Step::Wait(until) => {
                     let until = review_at.map_or(until, |review_at| until.min(review_at));

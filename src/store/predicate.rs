@@ -27,6 +27,12 @@ pub enum NotEvaluated {
     Costly,
 }
 
+/// The work of examining objects between two turns of other tasks, in requirements that are evaluated: at most some
+/// hundred microseconds.
+const AT_ONCE: usize = 8192;
+/// The work for an object besides its requirements, in the same unit: to load it into the CPU's cache.
+const OBJECT: usize = 4;
+
 impl Predicate {
     pub fn new(labels: LabelSelector, fields: &FieldSelector, schema: &Schema) -> Result<Self, NotEvaluated> {
         if labels.is_costly() || fields.is_costly() {
@@ -46,6 +52,11 @@ impl Predicate {
     pub fn own_bytes(&self) -> usize {
         let term = |term: &FieldTerm| size_of::<FieldTerm>() + term.value.len().next_multiple_of(16);
         self.labels.own_bytes() + self.fields.iter().map(term).sum::<usize>()
+    }
+
+    /// The number of objects to examine at a time.
+    pub fn objects_at_once(&self) -> usize {
+        AT_ONCE / (OBJECT + self.fields.len() + self.labels.requirements().len())
     }
 
     /// Whether every object matches: lists can then use whole leaves, and watches use frames without evaluating

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Backlog, Expired, Leaf, Object, Predicate, Reader, Schema, Scope, Snapshot};
-use crate::apimachinery::ResourceVersion;
+use super::{Backlog, Expired, Leaf, Object, Predicate, Reader, Schema, Scope, Search, Snapshot};
+use crate::apimachinery::{ObjectKey, ResourceVersion};
 
 /// A reader and its scope. Every object, leaf and change that it returns lies in the scope.
 #[derive(Clone, Debug)]
@@ -17,23 +17,6 @@ pub struct View {
 pub struct Extract {
     snapshot: Snapshot,
     scope: Scope,
-}
-
-/// A page of a list.
-#[derive(Debug)]
-pub struct Page<'a> {
-    pub objects: Vec<&'a Arc<Object>>,
-    /// The start of the next page; `None` if this page is the last one.
-    pub next: Option<NextPage>,
-}
-
-/// The start of a page.
-#[derive(Debug, PartialEq, Eq)]
-pub struct NextPage {
-    /// The first key of the page, without the scope's prefix.
-    pub start: String,
-    /// The number of objects in this page and all later ones; `None` if the predicate does not match everything.
-    pub remaining: Option<usize>,
 }
 
 impl View {
@@ -122,19 +105,6 @@ impl Extract {
         }
     }
 
-    /// The objects in the scope, in key order.
-    pub fn objects(&self) -> Box<dyn Iterator<Item = &Arc<Object>> + '_> {
-        match &self.scope {
-            Scope::Everything => Box::new(self.snapshot.leaves().flat_map(|leaf| leaf.objects())),
-            Scope::Namespace(namespace) => Box::new(self.snapshot.leaves_in(namespace).flat_map(|leaf| leaf.objects())),
-            Scope::Named(_) => {
-                let all = self.snapshot.leaves().flat_map(|leaf| leaf.objects());
-                Box::new(all.filter(|object| self.scope.contains(&object.key)))
-            }
-            Scope::Object(key) => Box::new(self.snapshot.get(key.as_str()).into_iter()),
-        }
-    }
-
     /// The object of a [`Scope::Object`], if it exists; `None` for other scopes.
     pub fn object(&self) -> Option<&Arc<Object>> {
         match &self.scope {
@@ -143,33 +113,26 @@ impl Extract {
         }
     }
 
-    /// The objects in the scope whose key is not less than `start`, in key order.
-    pub fn objects_from<'a>(&'a self, prefix: &'a str, start: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+    /// The keys from `start` on, in key order, each with its object if that is in the scope and matches. `prefix` is
+    /// [`Self::prefix`]. All keys are returned, so that a caller can end after a bounded number of them.
+    pub fn examine<'a, 'k>(
+        &'a self,
+        prefix: &'k str,
+        start: &'k str,
+        predicate: &'k Predicate,
+    ) -> impl Iterator<Item = (&'a ObjectKey, Option<&'a Arc<Object>>)> {
+        let selects = move |object: &Arc<Object>| self.scope.contains(&object.key) && predicate.matches(object);
         let objects = self.snapshot.objects_from(prefix, start);
-        objects.filter(|object| self.scope.contains(&object.key))
+        objects.map(move |object| (&object.key, Some(object).filter(|object| selects(*object))))
     }
 
-    /// At most `limit` matching objects, from `start` (without the scope's prefix) on. If any key follows the last one
-    /// of a full page, matching or not, there is a next page (read-path 1.3).
-    pub fn page(&self, start: &str, limit: usize, predicate: &Predicate) -> Page<'_> {
-        let prefix = self.scope.prefix();
-        let start = format!("{prefix}{start}");
-        let (mut objects, mut last, mut more) = (Vec::new(), None, false);
-        for object in self.snapshot.objects_from(&prefix, &start) {
-            if objects.len() == limit {
-                more = true;
-                break;
-            }
-            last = Some(&object.key);
-            if self.scope.contains(&object.key) && predicate.matches(object) {
-                objects.push(object);
-            }
-        }
-        let next = last.filter(|_| more).map(|last| {
-            let next = format!("{}\0", last.as_str());
-            let remaining = predicate.is_everything().then(|| self.snapshot.count_from(&prefix, &next));
-            NextPage { start: next[prefix.len()..].to_owned(), remaining }
-        });
-        Page { objects, next }
+    /// Looks for the matching objects: at most `limit`, from `start` (without the scope's prefix) on.
+    pub fn search<'a>(&'a self, start: &str, limit: usize, predicate: &'a Predicate) -> Search<'a> {
+        Search::new(self, start, limit, predicate)
+    }
+
+    /// The number of objects in the scope from that key on. Costs one step per leaf.
+    pub(super) fn count_from(&self, prefix: &str, start: &str) -> usize {
+        self.snapshot.count_from(prefix, start)
     }
 }

@@ -1,8 +1,11 @@
 //! Reads that take much of the gateway's CPU.
 
+use futures_util::future::join_all;
+use kube_fanout::sim::Sim;
+
 use crate::{
     delegated::{Scene, forwarded},
-    harness::{Route, World},
+    harness::{Route, World, upstream::pod},
 };
 
 /// The maximum numbers of requirements on labels, of their values, and of requirements on fields.
@@ -69,4 +72,24 @@ async fn costly_selectors_cost_no_review() {
         );
     }
     assert_eq!(scene.upstream.reviews(), reviews);
+}
+
+/// As the agents of all nodes after a rollout: they are one user, and each selects from all pods.
+#[tokio::test]
+async fn many_large_reads_of_one_client_are_all_served() {
+    let sim = Sim::new();
+    for number in 0..4000 {
+        sim.create(pod("default", &format!("pod-{number}"), &format!("app-{}", number % 100))).unwrap();
+    }
+    let world = World::start_with(sim, |_| {}).await;
+    world.gateway.warm("/api/v1/pods").await;
+    let world = &world;
+    let answers = join_all((0..100).map(|number| {
+        let path = list(&format!("labelSelector=app%3Dapp-{number}"));
+        async move { (world.client().get(&path).await, world.directly(&path).await) }
+    }));
+    for (answer, (status, expected)) in answers.await {
+        assert_eq!((answer.route.clone(), answer.status.as_u16()), (Route::Served, status));
+        assert!(answer.text() == expected && expected.matches("\"name\":\"pod-").count() == 40);
+    }
 }

@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, time::Duration};
 
 use http::Method;
 use serde_json::json;
@@ -198,8 +198,11 @@ fn readable(view: &View) -> Vec<ObjectKey> {
     let mut keys: Vec<_> =
         in_leaves.flat_map(|leaf| leaf.objects().to_vec()).map(|object| object.key.clone()).collect();
     let prefix = state.prefix();
-    let singly = state.objects().chain(state.object()).chain(state.objects_from(&prefix, &prefix));
-    keys.extend(singly.chain(state.page("", usize::MAX, &everything).objects).map(|object| object.key.clone()));
+    let singly = state.examine(&prefix, &prefix, &everything).filter_map(|(_, selected)| selected);
+    let mut search = state.search("", usize::MAX, &everything);
+    let found = iter::repeat_with(|| search.step()).flatten().take(1).flat_map(|page| page.objects);
+    keys.extend(found.map(|object| object.key.clone()));
+    keys.extend(singly.chain(state.object()).map(|object| object.key.clone()));
     keys
 }
 

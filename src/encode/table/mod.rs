@@ -187,12 +187,17 @@ impl Rows {
 
     /// The maximum number of bytes that are read for an object's row.
     pub fn cost(&self, object: &Object) -> usize {
+        self.cost_of(object.tail().len())
+    }
+
+    /// The same for the rows of objects that have that many bytes together.
+    pub fn cost_of(&self, bytes: usize) -> usize {
         let times = match &self.columns.cells {
             Cells::Paths(columns) => columns.len() + 1,
             // One pass finds the members, another one reads those that are printed.
             Cells::BuiltIn(_) => 2,
         };
-        object.tail().len() * times
+        bytes.saturating_mul(times)
     }
 
     /// Appends an object's row.
