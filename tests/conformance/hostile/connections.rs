@@ -26,18 +26,23 @@ use crate::client::tls_config;
 /// The maximum time for the head of a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+pub(super) const JSON: &str = "application/json";
+
 /// The gateway as hostile clients reach it.
 #[derive(Clone)]
 pub(super) struct Victim {
     /// Its URL with TLS.
     pub(super) base: String,
     pub(super) tls: Arc<rustls::ClientConfig>,
+    /// What its requests accept.
+    pub(super) accept: &'static str,
 }
 
 /// An HTTP/2 connection whose streams accept no data.
 pub(super) struct Attack {
     sender: SendRequest<Empty<Bytes>>,
     base: String,
+    accept: &'static str,
     _driver: JoinSet<()>,
 }
 
@@ -51,7 +56,7 @@ impl Victim {
     /// The gateway at `base`, whose authority is in that folder.
     pub(super) fn new(base: &str, certificates: &Path) -> Result<Self> {
         let tls = Arc::new(tls_config(Some(&certificates.join("ca.crt")), None)?);
-        Ok(Self { base: base.to_owned(), tls })
+        Ok(Self { base: base.to_owned(), tls, accept: JSON })
     }
 
     /// Connects from the address `127.0.0.{from}`: the gateway distinguishes unknown clients by their addresses.
@@ -72,7 +77,7 @@ impl Victim {
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();
         driver.spawn(async move { connection.await.unwrap_or_default() });
-        Ok(Attack { sender, base: self.base.clone(), _driver: driver })
+        Ok(Attack { sender, base: self.base.clone(), accept: self.accept, _driver: driver })
     }
 
     /// A connection that sends one request, with these further header lines, reads the status, and then stays open.
@@ -103,7 +108,7 @@ impl Attack {
     ) -> Vec<Response<Incoming>> {
         self.all(numbers.map(|number| {
             let (path, authorization) = request(number);
-            let request = Request::get(format!("{}{path}", self.base));
+            let request = Request::get(format!("{}{path}", self.base)).header("accept", self.accept);
             authorization.into_iter().fold(request, |request, value| request.header("authorization", value))
         }))
         .await

@@ -164,7 +164,7 @@ impl Scene<'_> {
     }
 
     /// Runs the bystander during a flood.
-    async fn flood(
+    pub(super) async fn flood(
         &mut self,
         name: &str,
         from: Vec<u8>,

@@ -6,6 +6,7 @@ mod connections;
 mod floods;
 mod held;
 mod informer;
+mod reads;
 
 use std::{path::Path, time::Duration};
 
@@ -89,6 +90,8 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.many_questions(&quiet).await?;
     scene.many_tokens(&quiet).await?;
     scene.many_versions(&quiet).await?;
+    scene.long_selectors(&quiet).await?;
+    scene.tables(&quiet).await?;
     scene.revoked_watch(&quiet).await?;
     let mut tally = scene.tally;
 
