@@ -257,7 +257,8 @@ fn parsed(arguments: std::env::ArgsOs) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command.clone()))
 }
 
-/// A text without the passwords of URLs among the arguments, which many errors quote: as the name of a file, for example.
+/// A text without the passwords of URLs among the arguments, which many errors quote: as the name of a file, for
+/// example.
 fn without_passwords(text: String) -> String {
     let arguments = std::env::args_os().filter_map(|argument| argument.into_string().ok());
     arguments.fold(text, |text, argument| {

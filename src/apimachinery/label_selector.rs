@@ -8,7 +8,8 @@ use crate::apimachinery::qualified_name::{is_label_value, is_qualified_name};
 use crate::apimachinery::{InvalidSelector, Labels};
 
 /// More requirements, or more values of `in` and `notin` in all of them, are costly. Controllers, kube-proxy and tools
-/// send fewer than ten requirements. Selectors that list names, such as those of batch systems, have some hundred values.
+/// send fewer than ten requirements. Selectors that list names, such as those of batch systems, have some hundred
+/// values.
 const REQUIREMENTS_MAX: usize = 64;
 const VALUES_MAX: usize = 1024;
 

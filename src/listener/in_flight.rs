@@ -7,9 +7,9 @@
 //! up to its head; then it has other limits. What is noted shares bytes of the request's head, so a request with a
 //! large head takes several places.
 //!
-//! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read its
-//! socket at all keeps even these heads waiting, on as many streams as a connection may have, until it fails to answer a
-//! ping.
+//! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read
+//! its socket at all keeps even these heads waiting, on as many streams as a connection may have, until it fails to
+//! answer a ping.
 //!
 //! Invariant: a request touches the counter of its address only, and the table of all addresses is only locked when a
 //! connection is accepted or an address has none left.

@@ -123,7 +123,7 @@ impl Extract {
     ) -> impl Iterator<Item = (&'a ObjectKey, Option<&'a Arc<Object>>)> {
         let selects = move |object: &Arc<Object>| self.scope.contains(&object.key) && predicate.matches(object);
         let objects = self.snapshot.objects_from(prefix, start);
-        objects.map(move |object| (&object.key, Some(object).filter(|object| selects(*object))))
+        objects.map(move |object| (&object.key, Some(object).filter(|object| selects(object))))
     }
 
     /// Looks for the matching objects: at most `limit`, from `start` (without the scope's prefix) on.

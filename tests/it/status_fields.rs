@@ -56,8 +56,8 @@ fn paths(value: &Value, at: &str, counts: &[&str], found: &mut BTreeSet<String>)
                 paths(element, &format!("{at}[]"), counts, found);
             }
         }
-        _ => {
-            found.insert(at.to_owned());
+        Value::Object(_) | Value::Array(_) | Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {
+            drop(found.insert(at.to_owned()))
         }
     }
 }
