@@ -156,9 +156,10 @@ impl Gateway {
         lock(&self.seen).is_unread = true;
     }
 
-    /// The address of the admin port.
+    /// The address of the admin port. Earlier builds, which this one may be compared with, have another message.
     pub(crate) fn admin(&self) -> Option<String> {
-        lock(&self.seen).addresses.get("admin port").cloned()
+        let seen = lock(&self.seen);
+        ["serving the admin port", "admin port"].iter().find_map(|message| seen.addresses.get(*message).cloned())
     }
 
     /// How many of its servers are in each of these states.
