@@ -57,7 +57,7 @@ fn paths(value: &Value, at: &str, counts: &[&str], found: &mut BTreeSet<String>)
             }
         }
         Value::Object(_) | Value::Array(_) | Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {
-            drop(found.insert(at.to_owned()))
+            found.insert(at.to_owned());
         }
     }
 }
