@@ -203,7 +203,7 @@ impl LookedUp {
                             match verdict {
                                 Verdict::Accepted => {}
                                 Verdict::Refused(error) => self.problems.push(problem(field, error.to_string())),
-                                Verdict::Undecided(why) => {
+                                Verdict::Doubtful(why) | Verdict::Undecided(why) => {
                                     let note = format!("not known whether the API server accepts it: {why}");
                                     self.notes.push(problem(field, note));
                                 }

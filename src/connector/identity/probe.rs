@@ -80,7 +80,10 @@ pub enum NotBelieved {
 pub enum Verdict {
     Accepted,
     Refused(NotBelieved),
-    /// No verdict, and why: the certificate is not used.
+    /// An answer as of a server that takes every client for the certificate's own user, and of one that allows
+    /// everything: the certificate is not used, whatever the server has shown before.
+    Doubtful(String),
+    /// No verdict, and why: what the server has shown before remains.
     Undecided(String),
 }
 
@@ -116,6 +119,7 @@ impl Probes {
         let standing = match verdict {
             Verdict::Accepted => Standing::Accepted,
             Verdict::Refused(_) => Standing::Refused,
+            Verdict::Doubtful(_) => Standing::Undecided,
             Verdict::Undecided(_) => return,
         };
         if self.belief.note(server, standing, era) == standing {
@@ -123,19 +127,23 @@ impl Probes {
         }
         match verdict {
             Verdict::Refused(error) => {
-                // Connections that are open would be used again.
-                if let Some(servers) = &self.servers {
-                    servers.break_one(server);
-                }
-                tracing::error!(
-                    server = name,
-                    error = %Chain(error),
-                    "front-proxy certificate not used"
-                );
+                self.break_connections(server);
+                tracing::error!(server = name, error = %Chain(error), "front-proxy certificate not used");
+            }
+            Verdict::Doubtful(why) => {
+                self.break_connections(server);
+                tracing::error!(server = name, error = why, "front-proxy certificate no longer used");
             }
             Verdict::Accepted | Verdict::Undecided(_) => {
-                tracing::info!(server = name, "the API server accepts the front-proxy certificate")
+                tracing::info!(server = name, "the API server accepts the front-proxy certificate");
             }
+        }
+    }
+
+    /// Connections that are open would be used again.
+    fn break_connections(&self, server: usize) {
+        if let Some(servers) = &self.servers {
+            servers.break_one(server);
         }
     }
 
@@ -159,7 +167,7 @@ impl AsFrontProxy {
         for (server, verdict) in verdicts.into_iter().enumerate() {
             let why = match verdict {
                 Verdict::Refused(why) if !accepted => return Err(why),
-                Verdict::Undecided(why) => why,
+                Verdict::Doubtful(why) | Verdict::Undecided(why) => why,
                 Verdict::Refused(_) | Verdict::Accepted => String::new(),
             };
             if !why.is_empty() {
@@ -218,7 +226,7 @@ impl AsFrontProxy {
             }
             let verdict = self.probe_server(server).await;
             asked = Instant::now();
-            if let Verdict::Undecided(why) = verdict {
+            if let Verdict::Doubtful(why) | Verdict::Undecided(why) = verdict {
                 pause = (pause * 2).min(UNDECIDED_MAX);
                 if self.probes.belief.of(server) == Standing::Undecided && told != why {
                     self.warn(server, &why);
@@ -339,7 +347,7 @@ fn seen(name: String, user: &UserInfo) -> Verdict {
 fn said_of_secret(status: StatusCode, body: &[u8], user: &UserInfo) -> Verdict {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => said(status, body, user),
-        StatusCode::NOT_FOUND => Verdict::Undecided(
+        StatusCode::NOT_FOUND => Verdict::Doubtful(
             "the API server has no selfsubjectreviews, and does not refuse to get a Secret to a made-up user without \
              rights: either it takes every client for the certificate's own user, whose authority must then not be in \
              --client-ca-file, or its authorizer allows everything"
@@ -403,7 +411,6 @@ mod tests {
             (403, refusal("proxy"), Some(Verdict::Refused(NotBelieved::Another("proxy".to_owned())))),
             (403, r#"{"message":"User \"p\" is blocked"}"#.to_owned(), None),
             (401, String::new(), Some(Verdict::Refused(NotBelieved::Unknown))),
-            (404, r#"{"message":"secrets \"s\" not found"}"#.to_owned(), None),
             (200, "{}".to_owned(), None),
             (503, String::new(), None),
         ] {
@@ -413,5 +420,7 @@ mod tests {
                 None => assert!(matches!(verdict, Verdict::Undecided(_)), "{status} {body}: {verdict:?}"),
             }
         }
+        let found_none = br#"{"message":"secrets \"s\" not found"}"#;
+        assert!(matches!(said_of_secret(StatusCode::NOT_FOUND, found_none, &probe()), Verdict::Doubtful(_)));
     }
 }

@@ -8,7 +8,11 @@ use tokio::time::{Instant, timeout};
 
 use super::{Choice, Denial, Held, Servers};
 use crate::{
-    connector::{BoxError, TroubleKind, belief::Belief, era::Broken},
+    connector::{
+        BoxError, TroubleKind,
+        belief::{Belief, Standing},
+        era::Broken,
+    },
     telemetry::{Chain, server_connections},
 };
 
@@ -90,6 +94,8 @@ impl Route {
             match connected {
                 // In the meantime the server was found to be of another cluster.
                 Ok(_) if held.token.is_cancelled() => last = Some(Box::new(Broken)),
+                // Or has shown that it does not accept the identity, before the token above could tell.
+                Ok(_) if self.refuses(held.index) => last = Some(Box::new(Broken)),
                 Ok(stream) => return Ok((stream, held)),
                 Err(error) => {
                     self.servers.refused(held.index, &error);
@@ -97,6 +103,10 @@ impl Route {
                 }
             }
         }
+    }
+
+    fn refuses(&self, server: usize) -> bool {
+        self.belief.as_ref().is_some_and(|belief| belief.of(server) != Standing::Accepted)
     }
 }
 

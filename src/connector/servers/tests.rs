@@ -254,6 +254,31 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
 }
 
 #[tokio::test]
+async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_connection() {
+    let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+    let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
+    let servers = servers(&addresses);
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let belief = Belief::undecided(2, Era::default());
+    for server in [0, 1] {
+        belief.note(server, Standing::Accepted, belief.era());
+    }
+    let route = Route { servers: servers.clone(), choice: Choice::Any, belief: Some(belief.clone()) };
+    let (first, known) = (Arc::new(std::sync::OnceLock::new()), belief.clone());
+    let opened = first.clone();
+    let open = move |address: http::Uri| -> futures_util::future::BoxFuture<'static, _> {
+        let address = address.authority().unwrap().as_str().to_owned();
+        let server = addresses.iter().position(|known| *known == address).unwrap();
+        if *opened.get_or_init(|| server) == server {
+            known.note(server, Standing::Refused, known.era());
+        }
+        Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
+    };
+    let (_stream, held) = route.connect(open, "https://cluster:6443/api".parse().unwrap()).await.unwrap();
+    assert_ne!(Some(&held.index), first.get());
+}
+
+#[tokio::test]
 async fn the_next_server_is_tried_until_one_takes_the_connection() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
