@@ -1,6 +1,6 @@
 //! The synthetic ADDED events for the initial state of a watch, streamed from the snapshot.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -34,6 +34,8 @@ pub(super) struct InitialEvents {
     /// The smallest key that has not been examined yet.
     from: String,
     waiting: Option<Waiting>,
+    /// Whether the last events were found by a whole unit of work, so that others get a turn before the next one.
+    gives_way: bool,
 }
 
 /// The next piece has no room.
@@ -52,7 +54,7 @@ pub(super) enum Next {
     NoRoom(Instant),
     /// There was no room for too long.
     NeverRoom,
-    /// Nothing was found yet. Other tasks should get a turn before it is asked again.
+    /// Nothing was found yet, or little by much work. Other tasks should get a turn before it is asked again.
     Work,
     /// All events were returned.
     Nothing,
@@ -61,7 +63,7 @@ pub(super) enum Next {
 impl InitialEvents {
     pub(super) fn new(state: Extract) -> Self {
         let prefix = state.prefix();
-        Self { state, from: prefix.clone(), prefix, waiting: None }
+        Self { state, from: prefix.clone(), prefix, waiting: None, gives_way: false }
     }
 
     pub(super) fn next(
@@ -76,9 +78,12 @@ impl InitialEvents {
         {
             return Ok(Next::NoRoom(retry_at));
         }
+        if mem::take(&mut self.gives_way) {
+            return Ok(Next::Work);
+        }
         let (mut piece, mut length, mut last) = (Vec::new(), 0, None);
-        let examined = self.state.examine(&self.prefix, &self.from, predicate);
-        for (key, selected) in examined.take(predicate.objects_at_once()) {
+        let mut left = predicate.objects_at_once();
+        for (key, selected) in self.state.examine(&self.prefix, &self.from, predicate).take(left) {
             if let Some(object) = selected {
                 let added = form.added_len(object)?;
                 if piece.len() == BATCH || !piece.is_empty() && length + added > PIECE {
@@ -88,6 +93,7 @@ impl InitialEvents {
                 length += added;
             }
             last = Some(key);
+            left -= 1;
         }
         let Some(last) = last else { return Ok(Next::Nothing) };
         // The smallest key after the last examined one.
@@ -101,6 +107,7 @@ impl InitialEvents {
             return Ok(self.no_room(now));
         };
         self.waiting = None;
+        self.gives_way = left == 0;
         let count = u32::try_from(piece.len()).unwrap_or(u32::MAX);
         let mut events = Vec::with_capacity(length);
         for object in piece {

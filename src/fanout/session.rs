@@ -592,6 +592,34 @@ mod tests {
         assert_eq!(units(), (1000 / BATCH, true));
     }
 
+    /// Events that are small, and costly to find.
+    #[test]
+    fn initial_events_that_take_much_work_give_way_to_other_tasks() {
+        let (schema, _writer, reader) = written(1000, 10);
+        let labels = (0..64).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
+        let labels = LabelSelector::parse(&labels).unwrap();
+        let predicate = Predicate::new(labels, &FieldSelector::default(), &schema).unwrap();
+        let at_once = predicate.objects_at_once() as u64;
+        let (hub, now) = (Hub::new(0, Spread::default()), Instant::now());
+        let options = SessionOptions { predicate, ..everything(&schema, room(u64::MAX)) };
+        let subscription = subscribe(&hub, &options, &schema);
+        let view = View::new(reader, Scope::Everything);
+        let start = Start::State(view.newest());
+        let mut session = Session::new(view, subscription, options, start, now);
+        let (mut sent, mut may_send) = (0, true);
+        loop {
+            match session.step(now) {
+                Step::Send(_) => {
+                    assert!(may_send, "two units without a pause");
+                    (sent, may_send) = (sent + session.events_sent(), session.events_sent() < at_once);
+                }
+                Step::Work => may_send = true,
+                Step::Wait(_) | Step::End(_) => break,
+            }
+        }
+        assert_eq!(sent, 1000);
+    }
+
     #[test]
     fn in_a_drain_watches_end_in_turn_and_get_events_until_then() {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
