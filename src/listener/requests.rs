@@ -124,9 +124,12 @@ fn refused<B: Send + 'static>(
     Box::pin(ready(Ok(response)))
 }
 
-/// The bytes of a request's head.
+/// The bytes of a request's head, white space excepted.
 fn head_bytes<B>(request: &Request<B>) -> usize {
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let path = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let target = request.method().as_str().len() + authority + path;
     let lines = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
     target + lines.sum::<usize>()
 }
