@@ -558,20 +558,27 @@ mod tests {
         }
     }
 
-    /// Neither a state nor a history without matching objects is looked through at once.
-    #[test]
-    fn a_watch_that_finds_nothing_gives_way_to_other_tasks() {
-        let (schema, mut writer, reader) = written(3000, 10);
-        let labels = (0..64).map(|number| format!("k{number}")).collect::<Vec<_>>().join(",");
+    /// A watch of that many objects, none of which has a label, by 64 requirements that begin with `each`.
+    fn costly(objects: usize, each: &str, now: Instant) -> (Arc<Schema>, Writer, Arc<Hub>, Session) {
+        let (schema, writer, reader) = written(objects, 10);
+        let labels = (0..64).map(|number| format!("{each}{number}")).collect::<Vec<_>>().join(",");
         let labels = LabelSelector::parse(&labels).unwrap();
         let predicate = Predicate::new(labels, &FieldSelector::default(), &schema).unwrap();
-        let at_once = predicate.objects_at_once();
-        let (hub, now) = (Hub::new(0, Spread::default()), Instant::now());
+        let hub = Hub::new(0, Spread::default());
         let options = SessionOptions { predicate, ..everything(&schema, room(u64::MAX)) };
         let subscription = subscribe(&hub, &options, &schema);
         let view = View::new(reader, Scope::Everything);
         let start = Start::State(view.newest());
-        let mut session = Session::new(view, subscription, options, start, now);
+        let session = Session::new(view, subscription, options, start, now);
+        (schema, writer, hub, session)
+    }
+
+    /// Neither a state nor a history without matching objects is looked through at once.
+    #[test]
+    fn a_watch_that_finds_nothing_gives_way_to_other_tasks() {
+        let now = Instant::now();
+        let (schema, mut writer, hub, mut session) = costly(3000, "k", now);
+        let at_once = session.predicate.objects_at_once();
         let mut units = || {
             let mut units = 0;
             loop {
@@ -595,17 +602,9 @@ mod tests {
     /// Events that are small, and costly to find.
     #[test]
     fn initial_events_that_take_much_work_give_way_to_other_tasks() {
-        let (schema, _writer, reader) = written(1000, 10);
-        let labels = (0..64).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
-        let labels = LabelSelector::parse(&labels).unwrap();
-        let predicate = Predicate::new(labels, &FieldSelector::default(), &schema).unwrap();
-        let at_once = predicate.objects_at_once() as u64;
-        let (hub, now) = (Hub::new(0, Spread::default()), Instant::now());
-        let options = SessionOptions { predicate, ..everything(&schema, room(u64::MAX)) };
-        let subscription = subscribe(&hub, &options, &schema);
-        let view = View::new(reader, Scope::Everything);
-        let start = Start::State(view.newest());
-        let mut session = Session::new(view, subscription, options, start, now);
+        let now = Instant::now();
+        let (_schema, _writer, _hub, mut session) = costly(1000, "!k", now);
+        let at_once = session.predicate.objects_at_once() as u64;
         let (mut sent, mut may_send) = (0, true);
         loop {
             match session.step(now) {
