@@ -12,7 +12,11 @@ use kube_client::{
     },
     config::AuthInfo,
 };
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::{
+    ClientConfig,
+    client::{ResolvesClientCert, Resumption},
+    pki_types::ServerName,
+};
 use tower::{
     Service, ServiceBuilder, ServiceExt,
     util::{BoxCloneSyncService, option_layer},
@@ -43,7 +47,7 @@ pub(super) struct Access {
     sockets: SocketOpener,
     /// `None` if there is only the address of the configuration.
     servers: Option<Servers>,
-    /// Which of several servers connections may go to; `None` for each that is of the cluster.
+    /// Which servers connections may go to; `None` for each that is of the cluster.
     belief: Option<Belief>,
     era: Era,
     dial: Dial,
@@ -67,7 +71,8 @@ impl Access {
         era: Era,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        Self::build(config, sockets, servers, era, certificate)
+        let shown = certificate.clone().map(|certificate| certificate as Arc<dyn ResolvesClientCert>);
+        Ok(Self { certificate, ..Self::build(config, sockets, servers, era, shown)? })
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
@@ -77,18 +82,18 @@ impl Access {
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
-    pub(super) fn with_certificate(&self, certificate: Arc<ClientCertificate>) -> Result<Self, BuildError> {
+    pub(super) fn with_certificate(&self, certificate: Arc<dyn ResolvesClientCert>) -> Result<Self, BuildError> {
         let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
         Self::build(anonymous(&self.config), sockets, servers, era, Some(certificate))
     }
 
-    /// `certificate` replaces the one in the configuration.
+    /// New connections show `certificate`, in place of the one in the configuration.
     fn build(
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
         era: Era,
-        certificate: Option<Arc<ClientCertificate>>,
+        certificate: Option<Arc<dyn ResolvesClientCert>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
@@ -103,18 +108,15 @@ impl Access {
             .tls_server_name
             .as_ref()
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| BuildError::ServerName(name.clone())));
-        let tls = match &certificate {
+        let tls = match certificate {
             None => config.rustls_client_config(),
-            Some(certificate) => anonymous(&config).rustls_client_config().map(|mut tls| {
-                certificate.show(&mut tls);
-                tls
-            }),
+            Some(certificate) => anonymous(&config).rustls_client_config().map(|tls| showing(tls, certificate)),
         };
         Ok(Self {
             dial: dial(&config, sockets.clone())?,
             tls: tls.map_err(|error| BuildError::Tls(Redacted::new(&error)))?,
             server_name: server_name.transpose()?,
-            certificate,
+            certificate: None,
             token,
             credentials: config.auth_layer().map_err(unusable)?,
             headers: config.extra_headers_layer().map_err(unusable)?,
@@ -126,8 +128,7 @@ impl Access {
         })
     }
 
-    /// The same, but with connections only to those of several servers that accept the identity. Whether one server
-    /// without others does is left to the caller.
+    /// The same, but with connections only to servers that accept the identity.
     pub(super) fn only_to(self, belief: &Belief) -> Self {
         Self { belief: Some(belief.clone()), ..self }
     }
@@ -153,11 +154,16 @@ impl Access {
         self.servers.as_ref()
     }
 
+    /// Whether connections may go to some of several servers only.
+    pub(super) fn is_partial(&self) -> bool {
+        self.servers.is_some() && self.belief.is_some()
+    }
+
     /// `choice` is among several servers.
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
         let way = match self.servers.clone() {
             Some(servers) => Way::Servers(Route { servers, choice, belief: self.belief.clone() }),
-            None => Way::Address(self.era.clone()),
+            None => Way::Address { era: self.era.clone(), belief: self.belief.clone() },
         };
         Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, way)
     }
@@ -182,6 +188,13 @@ impl Access {
             ServiceBuilder::new().layer(option_layer(self.credentials.as_ref())).layer(&self.headers).service(client);
         BoxCloneSyncService::new(stack.map_err(|error| Redacted::service(BoxError::from(error))))
     }
+}
+
+/// Sessions are not resumed, since they would keep the certificate of an earlier connection.
+fn showing(mut tls: ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> ClientConfig {
+    tls.client_auth_cert_resolver = certificate;
+    tls.resumption = Resumption::disabled();
+    tls
 }
 
 /// The configuration without credentials and configured headers.

@@ -1,19 +1,37 @@
 //! Which of upstream's servers accept an identity. None is assumed to, before it has shown it.
+//!
+//! Invariant: nothing is written to a server on a connection of the identity unless the server has shown that it
+//! accepts it. A connection takes its token ([`Belief::token`]) before it is opened, and the standing is looked at when
+//! it is open ([`Belief::check`]): of a server that stops to accept the identity meanwhile, one of both tells.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
+
+use tokio_util::sync::CancellationToken;
 
 use super::era::Era;
 
 /// What is known of each of several servers, or of the only one. Forgotten with the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Belief {
-    /// A [`Standing`], and in the higher bits the number of the era in which it was noted.
-    known: Arc<[AtomicU64]>,
+    servers: Arc<[Server]>,
     era: Era,
 }
+
+#[derive(Debug)]
+struct Server {
+    /// A [`Standing`], and in the higher bits the number of the era in which it was noted.
+    known: AtomicU64,
+    /// Breaks the open connections of the identity; cancelled if there are none that may be used.
+    connections: Mutex<CancellationToken>,
+}
+
+/// A connection cannot be used for an identity.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the API server has not shown that it accepts the gateway's certificate")]
+pub(super) struct NotAccepted;
 
 const STANDING_BITS: u32 = 2;
 
@@ -27,7 +45,7 @@ pub(super) enum Standing {
 
 impl Belief {
     pub(super) fn undecided(servers: usize, era: Era) -> Self {
-        Self { known: (0..servers).map(|_| AtomicU64::new(Standing::Undecided.bits())).collect(), era }
+        Self { servers: (0..servers).map(|_| Server::undecided()).collect(), era }
     }
 
     /// The number of the current era, to be taken before a server is asked.
@@ -35,13 +53,34 @@ impl Belief {
         self.era.number()
     }
 
-    /// Records what a server has shown in an era, and returns what was known of it.
+    /// Records what a server has shown in an era, and returns what was known of it. Breaks the identity's connections
+    /// to a server that does not accept it.
     pub(super) fn note(&self, server: usize, standing: Standing, era: u64) -> Standing {
-        self.standing(self.known[server].swap(standing.bits() | era << STANDING_BITS, Ordering::AcqRel))
+        let Server { known, .. } = &self.servers[server];
+        let before = self.standing(known.swap(standing.bits() | era << STANDING_BITS, Ordering::SeqCst));
+        if standing != Standing::Accepted {
+            self.servers[server].connections().cancel();
+        }
+        before
     }
 
     pub(super) fn of(&self, server: usize) -> Standing {
-        self.standing(self.known[server].load(Ordering::Acquire))
+        self.standing(self.servers[server].known.load(Ordering::SeqCst))
+    }
+
+    /// # Errors
+    /// The server has not shown that it accepts the identity.
+    pub(super) fn check(&self, server: usize) -> Result<(), NotAccepted> {
+        if self.of(server) == Standing::Accepted { Ok(()) } else { Err(NotAccepted) }
+    }
+
+    /// For a connection that is opened now: cancelled when it is not to be used any more, at the latest with `parent`.
+    pub(super) fn token(&self, server: usize, parent: &CancellationToken) -> CancellationToken {
+        let mut connections = self.servers[server].connections();
+        if connections.is_cancelled() {
+            *connections = parent.child_token();
+        }
+        connections.child_token()
     }
 
     /// The best that a server has shown: `Undecided` only if none has shown anything.
@@ -64,11 +103,23 @@ impl Belief {
     }
 
     fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
-        (0..self.known.len()).map(|server| self.of(server))
+        (0..self.servers.len()).map(|server| self.of(server))
     }
 
     fn standing(&self, known: u64) -> Standing {
         if known >> STANDING_BITS == self.era.number() { Standing::of(known) } else { Standing::Undecided }
+    }
+}
+
+impl Server {
+    fn undecided() -> Self {
+        let connections = CancellationToken::new();
+        connections.cancel();
+        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Mutex::new(connections) }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, CancellationToken> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

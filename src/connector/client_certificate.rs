@@ -2,17 +2,13 @@
 
 use std::{
     fmt, io,
-    path::PathBuf,
+    path::{Display, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
 use kube_client::config::AuthInfo;
-use rustls::{
-    ClientConfig, SignatureScheme,
-    client::{ResolvesClientCert, Resumption},
-    sign::CertifiedKey,
-};
+use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 
 use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
@@ -81,11 +77,14 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// Makes connections with `tls` present the current certificate. Sessions are not resumed, since they would keep
-    /// the previous one.
-    pub(super) fn show(self: &Arc<Self>, tls: &mut ClientConfig) {
-        tls.client_auth_cert_resolver = self.clone();
-        tls.resumption = Resumption::disabled();
+    /// The file of the certificate, for the log.
+    pub(super) fn name(&self) -> Display<'_> {
+        self.files.cert_file.display()
+    }
+
+    /// The certificate for new handshakes.
+    pub(super) fn current(&self) -> Arc<CertifiedKey> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).certified.clone()
     }
 
     /// Follows the files until the drain begins.
@@ -107,12 +106,12 @@ impl ClientCertificate {
     }
 
     /// Unusable files leave the certificate unchanged; they are read again when they change.
-    async fn reload_once(&self) {
+    pub(super) async fn reload_once(&self) {
         let replaced = match self.files.read().await.map_err(CertificateError::Read) {
             Ok(pem) => self.replace(pem),
             Err(error) => Err(error),
         };
-        let file = self.files.cert_file.display();
+        let file = self.name();
         match replaced {
             Ok(false) => return,
             Ok(true) => tracing::info!(%file, "client certificate replaced"),
@@ -136,7 +135,7 @@ impl ClientCertificate {
 
 impl ResolvesClientCert for ClientCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.loaded.read().unwrap_or_else(PoisonError::into_inner).certified.clone())
+        Some(self.current())
     }
 
     fn has_certs(&self) -> bool {

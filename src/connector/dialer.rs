@@ -32,6 +32,7 @@ use crate::config::Redacted;
 
 use super::{
     BoxError, BuildError,
+    belief::Belief,
     era::{Breakable, Broken, Era},
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
@@ -39,6 +40,8 @@ use super::{
 
 /// Time limit for TCP, proxy and TLS handshake together: long enough for a slow proxy, short enough to answer with 503.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The place of the server in a belief about one.
+const ONLY: usize = 0;
 /// The HTTP versions that are offered to upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocols {
@@ -58,8 +61,11 @@ pub(super) struct Dialer {
 /// Where connections lead, and what breaks them.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
-    /// The address of the configuration.
-    Address(Era),
+    /// The address of the configuration. With a belief, only if the server there accepts the identity.
+    Address {
+        era: Era,
+        belief: Option<Belief>,
+    },
     Servers(Route),
 }
 
@@ -118,9 +124,19 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, address: Uri) -> Self::Future {
         let route = match &self.way {
             Way::Servers(route) => route.clone(),
-            Way::Address(era) => {
-                let (connecting, token) = (self.secured.call(address), era.token());
-                return Box::pin(async move { Ok(UpstreamStream::new(in_time(connecting).await?, token, None)) });
+            Way::Address { era, belief } => {
+                let (era, belief) = (era.token(), belief.clone());
+                let token = belief.as_ref().map_or_else(|| era.clone(), |belief| belief.token(ONLY, &era));
+                let check = move || belief.as_ref().map_or(Ok(()), |belief| belief.check(ONLY));
+                if let Err(error) = check() {
+                    return Box::pin(async move { Err(error.into()) });
+                }
+                let connecting = self.secured.call(address);
+                return Box::pin(async move {
+                    let stream = in_time(connecting).await?;
+                    check()?;
+                    Ok(UpstreamStream::new(stream, token, None))
+                });
             }
         };
         let secured = self.secured.clone();
@@ -200,6 +216,16 @@ impl UpstreamStream {
     pub(super) fn token(&self) -> CancellationToken {
         self.breakable.token()
     }
+
+    /// A request that has got this connection at the same moment is not sent on it either.
+    fn check(&self) -> io::Result<()> {
+        if self.breakable.is_broken() { Err(broken()) } else { Ok(()) }
+    }
+}
+
+/// An error, not an end: it must never look like the end of an answer.
+fn broken() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, Broken)
 }
 
 impl Connection for UpstreamStream {
@@ -214,9 +240,8 @@ impl Read for UpstreamStream {
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        // An error, not an end: it must never look like the end of an answer.
         if self.breakable.poll_broken(context).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionReset, Broken)));
+            return Poll::Ready(Err(broken()));
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
@@ -224,6 +249,7 @@ impl Read for UpstreamStream {
 
 impl Write for UpstreamStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -244,6 +270,7 @@ impl Write for UpstreamStream {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write_vectored(context, slices)
     }
 }

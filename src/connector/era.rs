@@ -64,6 +64,10 @@ impl Breakable {
         self.token.clone()
     }
 
+    pub(super) fn is_broken(&self) -> bool {
+        self.token.is_cancelled()
+    }
+
     /// Ready when the connection is not to be used any more.
     pub(super) fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.broken.as_mut().poll(context)

@@ -6,6 +6,7 @@ use rustls::{AlertDescription, CertificateError};
 
 use super::{
     BoxError, TroubleKind,
+    belief::NotAccepted,
     dialer::{ConnectTimedOut, ConnectionUse},
     exclusive::ExchangeError,
     servers::NoServer,
@@ -32,6 +33,9 @@ pub enum SendError {
     #[error("this client has too many requests to the API server in flight")]
     ClientShare,
     /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
+    /// Nothing was sent.
+    #[error("the API server has not shown that it accepts the gateway's certificate")]
+    NotAccepted,
     #[error("the connection to the API server was lost before it answered")]
     ConnectionLost { reused: bool, source: BoxError },
     #[error("the API server's response is not valid HTTP")]
@@ -83,7 +87,7 @@ impl SendError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::InvalidTarget | Self::RequestBody(_) | Self::ClientShare => Fault::Client,
-            Self::Credentials(_) | Self::Saturated => Fault::Gateway,
+            Self::Credentials(_) | Self::Saturated | Self::NotAccepted => Fault::Gateway,
             Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::ConnectionLost { .. } | Self::Malformed(_) => {
                 Fault::Upstream
             }
@@ -99,6 +103,7 @@ impl SendError {
             | Self::Credentials(_)
             | Self::Saturated
             | Self::ClientShare
+            | Self::NotAccepted
             | Self::Unreachable(_)
             | Self::ConnectTimedOut(_) => Retry::Later,
         }
@@ -114,6 +119,7 @@ impl SendError {
             Self::ConnectTimedOut(_) => "connect_timed_out",
             Self::Saturated => "saturated",
             Self::ClientShare => "client_share",
+            Self::NotAccepted => "not_believed_yet",
             Self::ConnectionLost { .. } => "connection_lost",
             Self::Malformed(_) => "malformed",
         }
@@ -149,6 +155,9 @@ impl SendError {
     }
 
     fn from_connect(error: BoxError) -> Self {
+        if caused_by::<NotAccepted>(&*error).is_some() {
+            return Self::NotAccepted;
+        }
         match caused_by::<ConnectTimedOut>(&*error) {
             Some(ConnectTimedOut(limit)) => Self::ConnectTimedOut(*limit),
             None if answers_without_tls(&*error) => Self::Unreachable(Box::new(NotTls(error))),

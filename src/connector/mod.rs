@@ -27,6 +27,7 @@ mod notice;
 mod own_requests;
 mod peer_requests;
 mod pool;
+mod presented;
 mod probed;
 mod reachable;
 mod recovery;

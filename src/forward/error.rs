@@ -28,7 +28,13 @@ pub enum ForwardError {
 
 impl From<SendError> for ForwardError {
     fn from(error: SendError) -> Self {
-        if matches!(error, SendError::ClientShare) { Self::ClientShare } else { Self::NoAnswer(error) }
+        if matches!(error, SendError::ClientShare) {
+            Self::ClientShare
+        } else if matches!(error, SendError::NotAccepted) {
+            Self::Identity(IdentityError::Undecided)
+        } else {
+            Self::NoAnswer(error)
+        }
     }
 }
 

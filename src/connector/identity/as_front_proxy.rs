@@ -21,7 +21,8 @@ use crate::lifecycle::Tasks;
 ///
 /// Upstream accepts them if the certificate is from its request-header CA and has an allowed name (read-path 8.1). That
 /// CA must not be among its client CAs, where the certificate would authenticate a user itself. So nothing is sent to a
-/// server that has not shown that it accepts them ([`Self::probe`]).
+/// server that has not shown that it accepts them ([`Self::probe`]), and another certificate in the files is used only
+/// after a server has shown that it accepts that one.
 #[derive(Clone, Debug)]
 pub struct AsFrontProxy {
     connections: Arc<Connections>,
@@ -50,11 +51,10 @@ impl AsFrontProxy {
         if address.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(BuildError::ClearText(Redacted::url(address)));
         }
-        let certificate = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
-        let access = access.with_certificate(certificate)?;
-        access.follow_files(tasks);
-        let probes = Arc::new(Probes::new(&access, target.clone()));
-        let access = access.only_to(probes.belief());
+        let files = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
+        files.follow(tasks);
+        let probes = Arc::new(Probes::new(access, target.clone(), files)?);
+        let access = access.with_certificate(probes.accepted())?.only_to(probes.belief());
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);

@@ -11,6 +11,7 @@ mod as_gateway;
 mod as_impersonator;
 mod known_tokens;
 mod probe;
+mod probing;
 mod strip;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use kube_client::Config;
 use super::{
     BuildError, RequestBody, ResponseBody, SendError,
     access::Access,
-    delivery::deliver,
+    delivery::{deliver, deliver_unnoted},
     dialer::Protocols,
     pool::{Pool, PoolSettings, Windows},
     servers::Choice,
@@ -98,6 +99,9 @@ struct Connections {
     /// connection.
     shared: Option<Pool>,
     upgrades: Pool,
+    /// Whether they lead only to those of several servers that accept the identity. If these cannot be reached, others
+    /// may.
+    is_partial: bool,
 }
 
 /// Names of an identity's limits in the metrics.
@@ -134,13 +138,13 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send(self) -> Result<Response<ResponseBody>, SendError> {
-        let Connections { target, exclusive, shared, .. } = &*self.connections;
+        let Connections { exclusive, shared, .. } = &*self.connections;
         let pools: &[&Pool] = match shared {
             None => &[exclusive],
             Some(shared) if self.long_running => &[shared],
             Some(shared) => &[exclusive, shared],
         };
-        let answer = deliver(target, pools, self.client, self.request).await?;
+        let answer = self.connections.deliver(pools, self.client, self.request).await?;
         if let Some(token) = self.token {
             token.learn(answer.status());
         }
@@ -152,8 +156,7 @@ impl Outbound {
     /// # Errors
     /// There is no answer.
     pub async fn send_http1(self) -> Result<Response<ResponseBody>, SendError> {
-        let Connections { target, upgrades, .. } = &*self.connections;
-        deliver(target, &[upgrades], self.client, self.request).await
+        self.connections.deliver(&[&self.connections.upgrades], self.client, self.request).await
     }
 
     /// Waits for the turn of the request, to be held until its answer begins; `None` if it needs none, or none came in
@@ -180,6 +183,7 @@ impl Connections {
             exclusive,
             shared: Some(Pool::new(access, shared)),
             upgrades: Pool::new(access, upgrades(limits.upgrades, "client_upgrades")),
+            is_partial: access.is_partial(),
         })
     }
 
@@ -187,7 +191,20 @@ impl Connections {
     fn one_at_a_time(access: &Access, target: Target, limits: Limits) -> Arc<Self> {
         let exclusive = Pool::exclusive(access, &target, limits.requests, "client_unknown_requests");
         let upgrades = Pool::new(access, upgrades(limits.upgrades, "client_unknown_upgrades"));
-        Arc::new(Self { target, exclusive, shared: None, upgrades })
+        Arc::new(Self { target, exclusive, shared: None, upgrades, is_partial: access.is_partial() })
+    }
+
+    async fn deliver(
+        &self,
+        pools: &[&Pool],
+        client: Option<ClientKey>,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, SendError> {
+        if self.is_partial {
+            deliver_unnoted(&self.target, pools, client, request).await
+        } else {
+            deliver(&self.target, pools, client, request).await
+        }
     }
 
     fn outbound(self: &Arc<Self>, request: Request<RequestBody>) -> Outbound {

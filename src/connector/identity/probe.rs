@@ -3,32 +3,33 @@
 //!
 //! A certificate whose authority is among upstream's client CAs authenticates a user itself, and every client would act
 //! as that user: so a certificate is used only after upstream has named the made-up user, and no other answer counts.
-//! Of several servers, each shows it for itself.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
+use rustls::sign::CertifiedKey;
 use serde::Deserialize;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::{sync::Mutex, time::timeout};
 use uuid::Uuid;
 
 use super::AsFrontProxy;
 use crate::{
     apimachinery::{Status, UserInfo},
     connector::{
-        RequestBody, Servers,
+        BuildError, RequestBody, Servers,
         access::Access,
-        belief::{Belief, Standing},
+        belief::Belief,
+        client_certificate::ClientCertificate,
         delivery,
         dialer::Protocols,
         pool::{Pool, PoolSettings},
+        presented::Presented,
         servers::Choice,
         target::Target,
     },
-    lifecycle::Tasks,
     telemetry::Chain,
 };
 
@@ -40,16 +41,6 @@ const ANONYMOUS: &str = "system:anonymous";
 /// Time limit for the answers of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// How often it is decided whether to probe again.
-const TICK: Duration = Duration::from_secs(1);
-/// Pause after a probe without a verdict, the first time and at most; doubled each time.
-const UNDECIDED_MIN: Duration = Duration::from_secs(1);
-const UNDECIDED_MAX: Duration = Duration::from_secs(4);
-/// Pause after a negative verdict.
-const REFUSED: Duration = Duration::from_secs(10);
-/// Pause after a positive one: flags and certificates can change. Longer than connections stay idle, so that a new one
-/// shows the current certificate.
-const ACCEPTED: Duration = Duration::from_secs(60);
 /// For one request at a time to each server, over connections of its own.
 const PROBES: PoolSettings =
     PoolSettings { protocols: Protocols::Http1, ..PoolSettings::own("upstream_front_proxy_probes", 1) };
@@ -90,169 +81,73 @@ pub enum Verdict {
 /// The connections for probes, and what they have shown.
 #[derive(Debug)]
 pub(super) struct Probes {
-    target: Target,
-    servers: Option<Servers>,
+    pub(super) target: Target,
+    pub(super) servers: Option<Servers>,
+    /// What the files hold.
+    pub(super) files: Arc<ClientCertificate>,
+    /// What clients' connections show, and what `belief` is about.
+    pub(super) accepted: Arc<Presented>,
+    /// What probes' connections show. Locked during probes, since these show one certificate at a time.
+    asked: Mutex<Arc<Presented>>,
     /// One for each of several servers, or one.
     pools: Vec<Pool>,
-    belief: Belief,
+    pub(super) belief: Belief,
 }
 
 impl Probes {
-    pub(super) fn new(access: &Access, target: Target) -> Self {
+    pub(super) fn new(access: &Access, target: Target, files: Arc<ClientCertificate>) -> Result<Self, BuildError> {
+        let [accepted, asked] = [files.current(), files.current()].map(Presented::new);
+        let access = access.with_certificate(asked.clone())?;
         let servers = access.servers().cloned();
         let choices: Vec<_> = match &servers {
             Some(servers) => (0..servers.addresses().len()).map(Choice::Only).collect(),
             None => vec![Choice::Any],
         };
         let belief = Belief::undecided(choices.len(), access.era().clone());
-        let pools = choices.into_iter().map(|choice| Pool::new(access, PoolSettings { choice, ..PROBES })).collect();
-        Self { target, servers, pools, belief }
+        let pools = choices.into_iter().map(|choice| Pool::new(&access, PoolSettings { choice, ..PROBES })).collect();
+        Ok(Self { target, servers, files, accepted, asked: Mutex::new(asked), pools, belief })
     }
 
     pub(super) fn belief(&self) -> &Belief {
         &self.belief
     }
 
-    /// Keeps a verdict, and logs it if it is a new one.
-    fn note(&self, server: usize, era: u64, verdict: &Verdict) {
-        let name = self.server(server);
-        let standing = match verdict {
-            Verdict::Accepted => Standing::Accepted,
-            Verdict::Refused(_) => Standing::Refused,
-            Verdict::Doubtful(_) => Standing::Undecided,
-            Verdict::Undecided(_) => return,
-        };
-        if self.belief.note(server, standing, era) == standing {
-            return;
-        }
-        match verdict {
-            Verdict::Refused(error) => {
-                self.break_connections(server);
-                tracing::error!(server = name, error = %Chain(error), "front-proxy certificate not used");
-            }
-            Verdict::Doubtful(why) => {
-                self.break_connections(server);
-                tracing::error!(server = name, error = why, "front-proxy certificate no longer used");
-            }
-            Verdict::Accepted | Verdict::Undecided(_) => {
-                tracing::info!(server = name, "the API server accepts the front-proxy certificate");
-            }
-        }
+    pub(super) fn accepted(&self) -> Arc<Presented> {
+        self.accepted.clone()
     }
 
-    /// Connections that are open would be used again.
-    fn break_connections(&self, server: usize) {
-        if let Some(servers) = &self.servers {
-            servers.break_one(server);
-        }
+    /// All servers, by their places in the configuration.
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.pools.len()).collect()
     }
 
-    fn server(&self, index: usize) -> String {
+    pub(super) fn name(&self, server: usize) -> String {
         match &self.servers {
-            Some(servers) => servers.addresses()[index].to_string(),
+            Some(servers) => servers.addresses()[server].to_string(),
             None => self.target.to_string(),
         }
     }
 }
 
 impl AsFrontProxy {
-    /// Asks upstream whether it accepts the certificate, each of several servers for itself. Tasks of `tasks` continue
-    /// to ask: without a verdict soon, and otherwise from time to time.
-    ///
-    /// # Errors
-    /// A server does not accept the certificate, and no server does.
-    pub async fn start(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
-        let verdicts = self.probe().await;
-        let accepted = verdicts.contains(&Verdict::Accepted);
-        for (server, verdict) in verdicts.into_iter().enumerate() {
-            let why = match verdict {
-                Verdict::Refused(why) if !accepted => return Err(why),
-                Verdict::Doubtful(why) | Verdict::Undecided(why) => why,
-                Verdict::Refused(_) | Verdict::Accepted => String::new(),
-            };
-            if !why.is_empty() {
-                self.warn(server, &why);
-            }
-            let (proxy, token) = (self.clone(), tasks.token().clone());
-            tasks.spawn("front proxy probe", async move {
-                let _ended = token.run_until_cancelled(proxy.keep_probing(server, why)).await;
-            });
-        }
-        Ok(())
+    /// The verdicts of these servers on a certificate, in the same order.
+    pub(super) async fn ask(&self, certificate: Arc<CertifiedKey>, servers: &[usize]) -> Vec<Verdict> {
+        let asked = self.probes.asked.lock().await;
+        asked.set(certificate);
+        join_all(servers.iter().map(|server| self.ask_one(*server))).await
     }
 
-    /// The verdict of each of several servers, in the order of the configuration, or that of the only one.
-    pub async fn probe(&self) -> Vec<Verdict> {
-        join_all((0..self.probes.pools.len()).map(|server| self.probe_server(server))).await
-    }
-
-    /// Why the certificate is not used at any server.
-    pub fn doubt(&self) -> Option<&'static str> {
-        match self.probes.belief.best() {
-            Standing::Accepted => None,
-            Standing::Refused => Some(
-                "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
-                 have to name are not forwarded (the log says why)",
-            ),
-            Standing::Undecided => Some(
-                "the API server has not shown yet whether it accepts the certificate of clients.identity.frontProxy; \
-                 clients that it would have to name are not forwarded until then (the log says why)",
-            ),
-        }
-    }
-
-    fn warn(&self, server: usize, why: &str) {
-        let server = self.probes.server(server);
-        tracing::warn!(
-            %server,
-            error = why,
-            "cannot check whether the API server accepts the front-proxy certificate, which is not used until then; \
-             trying again"
-        );
-    }
-
-    /// `told` is why the last probe had no verdict, if it had none.
-    async fn keep_probing(&self, server: usize, mut told: String) {
-        let (mut asked, mut pause) = (Instant::now(), UNDECIDED_MIN);
-        loop {
-            sleep(TICK).await;
-            let due = match self.probes.belief.of(server) {
-                Standing::Undecided => pause,
-                Standing::Refused => REFUSED,
-                Standing::Accepted => ACCEPTED,
-            };
-            if asked.elapsed() < due {
-                continue;
-            }
-            let verdict = self.probe_server(server).await;
-            asked = Instant::now();
-            if let Verdict::Doubtful(why) | Verdict::Undecided(why) = verdict {
-                pause = (pause * 2).min(UNDECIDED_MAX);
-                if self.probes.belief.of(server) == Standing::Undecided && told != why {
-                    self.warn(server, &why);
-                    told = why;
-                }
-            } else {
-                pause = UNDECIDED_MIN;
-                told.clear();
-            }
-        }
-    }
-
-    async fn probe_server(&self, server: usize) -> Verdict {
-        let era = self.probes.belief.era();
+    async fn ask_one(&self, server: usize) -> Verdict {
         let user = UserInfo {
             name: format!("kube-fanout:probe:{}", Uuid::new_v4()),
             groups: vec![format!("kube-fanout:probe:{}", Uuid::new_v4()), AUTHENTICATED.to_owned()],
             ..UserInfo::default()
         };
-        let verdict = match timeout(PROBE_TIMEOUT, self.asked(server, &user)).await {
+        match timeout(PROBE_TIMEOUT, self.asked(server, &user)).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(why)) => Verdict::Undecided(why),
             Err(_) => Verdict::Undecided(format!("no answer within {PROBE_TIMEOUT:?}")),
-        };
-        self.probes.note(server, era, &verdict);
-        verdict
+        }
     }
 
     async fn asked(&self, server: usize, user: &UserInfo) -> Result<Verdict, String> {
@@ -287,7 +182,7 @@ impl AsFrontProxy {
         *request.uri_mut() = path;
         request.headers_mut().insert(header::ACCEPT, json);
         self.assert(&mut request, user).map_err(|error| error.to_string())?;
-        // The next probe shows the certificate that is in the files then.
+        // The next probe may show another certificate.
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         let Probes { target, pools, .. } = &*self.probes;
         let answer = delivery::deliver_unnoted(target, &[&pools[server]], None, request).await;

@@ -10,7 +10,7 @@ use super::{Choice, Denial, Held, Servers};
 use crate::{
     connector::{
         BoxError, TroubleKind,
-        belief::{Belief, Standing},
+        belief::{Belief, NotAccepted},
         era::Broken,
     },
     telemetry::{Chain, server_connections},
@@ -73,9 +73,12 @@ impl Route {
     ) -> Result<(S, Held), BoxError> {
         // Those that do not accept the identity count as tried.
         let mut tried = self.belief.as_ref().map(Belief::others).unwrap_or_default();
+        if tried.len() == self.servers.addresses().len() {
+            return Err(Box::new(NotAccepted));
+        }
         let (mut last, mut waited) = (None, false);
         loop {
-            let Some(held) = self.servers.hold(self.choice, &tried) else {
+            let Some(mut held) = self.servers.hold(self.choice, &tried) else {
                 match last {
                     Some(error) => return Err(error),
                     None if waited => return Err(Box::new(self.servers.none())),
@@ -85,6 +88,9 @@ impl Route {
                 continue;
             };
             tried.push(held.index);
+            if let Some(belief) = &self.belief {
+                held.token = belief.token(held.index, &held.token);
+            }
             let connecting = open(with_authority(&address, held.authority())?);
             let connected = if self.servers.are_left(self.choice, &tried) {
                 timeout(ATTEMPT_MAX, connecting).await.unwrap_or_else(|_| Err(Box::new(AttemptTimedOut)))
@@ -94,9 +100,11 @@ impl Route {
             match connected {
                 // In the meantime the server was found to be of another cluster.
                 Ok(_) if held.token.is_cancelled() => last = Some(Box::new(Broken)),
-                // Or has shown that it does not accept the identity, before the token above could tell.
-                Ok(_) if self.refuses(held.index) => last = Some(Box::new(Broken)),
-                Ok(stream) => return Ok((stream, held)),
+                Ok(stream) => match self.check(held.index) {
+                    Ok(()) => return Ok((stream, held)),
+                    // Or has shown that it does not accept the identity.
+                    Err(error) => last = Some(Box::new(error)),
+                },
                 Err(error) => {
                     self.servers.refused(held.index, &error);
                     last = Some(error);
@@ -105,8 +113,8 @@ impl Route {
         }
     }
 
-    fn refuses(&self, server: usize) -> bool {
-        self.belief.as_ref().is_some_and(|belief| belief.of(server) != Standing::Accepted)
+    fn check(&self, server: usize) -> Result<(), NotAccepted> {
+        self.belief.as_ref().map_or(Ok(()), |belief| belief.check(server))
     }
 }
 

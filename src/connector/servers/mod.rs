@@ -202,13 +202,6 @@ impl Servers {
         self.lock().servers.iter_mut().for_each(|server| server.breaks.all());
     }
 
-    /// Breaks the connections to the server at that place in the configuration.
-    pub(super) fn break_one(&self, index: usize) {
-        if let Some(server) = self.lock().servers.get_mut(index) {
-            server.breaks.all();
-        }
-    }
-
     /// Resolves when a connection waits for a check.
     pub async fn wanted(&self) {
         self.0.wanted.notified().await;

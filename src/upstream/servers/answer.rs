@@ -139,6 +139,7 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
             | SendError::Credentials(_)
             | SendError::Saturated
             | SendError::ClientShare
+            | SendError::NotAccepted
             | SendError::Malformed(_) => CheckResult::Untold(text),
         }
     })?;

@@ -2,18 +2,26 @@
 //! certificate's own user, here an administrator.
 //!
 //! A server with SelfSubjectReviews says so, and the gateway does not start. An older one lets an administrator ask for
-//! what it does not have, and says nothing: then no client is forwarded with that certificate.
+//! what it does not have, and says nothing: then no client is forwarded with that certificate. If it comes in place of
+//! a good one while the gateway runs, the good one stays in use.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
+use tokio::time::{Instant, sleep};
 
-use super::gateways::{Asserts, Delegated};
+use super::{
+    gateways::{Asserts, Delegated},
+    rotation::{copied, replace},
+};
 use crate::{
     Side,
     certificates::Certificates,
     client::{Endpoint, Protocol},
+    gateway::PATIENCE,
     report::Tally,
+    resumes::sum,
+    servers::POLL,
 };
 
 /// Neither the certificate's user nor the token's may read them.
@@ -24,6 +32,7 @@ const VERSION: &str = "/version";
 
 pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
+    later(side, certificates, &mut tally).await?;
     let started =
         Delegated::start("gateway-misplaced", Asserts::MisplacedProxy, None, &side.server, certificates).await;
     let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
@@ -50,4 +59,37 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     tally.equal("/readyz", &500, &ready.status);
     tally.holds("/readyz", text.contains("[-]frontProxy failed: the API server has not shown yet"), || text.clone());
     Ok(tally)
+}
+
+/// The files of the gateway's certificate hold that one for a while, and a good one before and after.
+async fn later(side: &Side, certificates: &Certificates, tally: &mut Tally) -> Result<()> {
+    let files = copied(certificates, "misplaced")?;
+    let delegated = Delegated::start("gateway-replaced", Asserts::FrontProxy, None, &side.server, &files).await?;
+    let admin = Endpoint::plain(&format!("http://{}", delegated.gateway.admin().context("no admin port")?))?;
+    let (authority, certificate) = (certificates.file("ca.crt"), certificates.file("cert.crt"));
+    let through = |how| Endpoint::showing(&delegated.secure, Path::new(&authority), Some(Path::new(&certificate)), how);
+    let clients = [through(Protocol::Http1)?, through(Protocol::Http2)?];
+    for (from, outcome) in [("masters-proxy", "failed"), ("front-proxy", "replaced")] {
+        let reloads = async || {
+            let text = admin.get("/metrics").await?.text();
+            anyhow::Ok(sum(&text, "kube_fanout_certificate_reloads_total", &[&format!("outcome=\"{outcome}\"")]))
+        };
+        let (before, started) = (reloads().await?, Instant::now());
+        for kind in ["crt", "key"] {
+            let text = fs::read_to_string(certificates.file(&format!("{from}.{kind}")))?;
+            replace(&files, &format!("front-proxy.{kind}"), &text)?;
+        }
+        while reloads().await? == before {
+            anyhow::ensure!(started.elapsed() < PATIENCE, "{from}: no reload is counted as {outcome}");
+            for client in &clients {
+                tally.equal(&format!("{from} in the files, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
+            }
+            sleep(POLL).await;
+        }
+        for client in &clients {
+            tally.equal(&format!("after {from}, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
+        }
+        tally.equal("/readyz", &200, &admin.get("/readyz").await?.status);
+    }
+    Ok(())
 }

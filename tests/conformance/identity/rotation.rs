@@ -37,7 +37,7 @@ struct Connected<'a> {
 
 pub(crate) async fn rotation(side: &Side, certificates: &Certificates) -> Result<Tally> {
     let mut tally = Tally::default();
-    let old = copied(certificates)?;
+    let old = copied(certificates, "rotation")?;
     let new = Certificates::make(&subfolder(certificates, "rotated")?)?;
     let delegated = Delegated::start("gateway-rotation", Asserts::FrontProxy, None, &side.server, &old).await?;
     delegated.gateway.warm("/api/v1/pods").await?;
@@ -129,8 +129,8 @@ impl Connected<'_> {
 }
 
 /// Copies of the files, which can change without affecting other scenarios.
-fn copied(certificates: &Certificates) -> Result<Certificates> {
-    let folder = subfolder(certificates, "rotation")?;
+pub(super) fn copied(certificates: &Certificates, name: &str) -> Result<Certificates> {
+    let folder = subfolder(certificates, name)?;
     for file in fs::read_dir(&certificates.folder)? {
         let file = file?;
         if file.file_type()?.is_file() {
@@ -147,7 +147,7 @@ fn subfolder(certificates: &Certificates, name: &str) -> Result<std::path::PathB
 }
 
 /// Replaces a file atomically, like tools that mount secrets.
-fn replace(certificates: &Certificates, file: &str, text: &str) -> Result<()> {
+pub(super) fn replace(certificates: &Certificates, file: &str, text: &str) -> Result<()> {
     let aside = certificates.file(&format!("{file}.next"));
     fs::write(&aside, text)?;
     Ok(fs::rename(aside, certificates.file(file))?)

@@ -1,0 +1,470 @@
+//! When servers are asked whether they accept the front proxy's certificate, and what follows from their verdicts.
+//!
+//! Of several servers, each shows it for itself. Another certificate in the files is shown to probes first: it takes
+//! the place of the one in use when a server has accepted it, or at once if no server accepts the one in use.
+
+use std::{sync::Arc, time::Duration};
+
+use rustls::sign::CertifiedKey;
+use tokio::time::{Instant, sleep};
+
+use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
+use crate::{
+    connector::belief::Standing,
+    lifecycle::Tasks,
+    telemetry::{Chain, certificate_reloaded},
+};
+
+/// How often it is decided whether to probe again.
+const TICK: Duration = Duration::from_secs(1);
+/// Pause after a probe without a verdict, the first time and at most; doubled each time.
+const UNDECIDED_MIN: Duration = Duration::from_secs(1);
+const UNDECIDED_MAX: Duration = Duration::from_secs(4);
+/// Pause after a negative verdict, and between the probes of another certificate in the files.
+const REFUSED: Duration = Duration::from_secs(10);
+/// Pause after a positive one: flags can change.
+const ACCEPTED: Duration = Duration::from_secs(60);
+
+/// When what was asked, and what the log has been told.
+struct Progress {
+    servers: Vec<Asked>,
+    /// The certificate in the files that is not in use, when it was last asked for; `None` if the one in use is in the
+    /// files.
+    other: Option<(Arc<CertifiedKey>, Instant)>,
+}
+
+/// The last probe of one server.
+struct Asked {
+    at: Instant,
+    /// Until the next one, as long as there is no verdict.
+    pause: Duration,
+    /// Why there was no verdict, if it was logged.
+    told: String,
+}
+
+impl AsFrontProxy {
+    /// Asks upstream whether it accepts the certificate, each of several servers for itself. A task of `tasks`
+    /// continues to ask: without a verdict soon, and otherwise from time to time.
+    ///
+    /// # Errors
+    /// A server does not accept the certificate, and no server does.
+    pub async fn start(&self, tasks: &Tasks) -> Result<(), NotBelieved> {
+        let progress = self.begin().await?;
+        let (proxy, token) = (self.clone(), tasks.token().clone());
+        tasks.spawn("front proxy probe", async move {
+            let _ended = token.run_until_cancelled(proxy.keep_probing(progress)).await;
+        });
+        Ok(())
+    }
+
+    async fn begin(&self) -> Result<Progress, NotBelieved> {
+        let verdicts = self.probe().await;
+        let accepted = verdicts.contains(&Verdict::Accepted);
+        let mut progress = Progress { servers: Vec::new(), other: None };
+        for (server, verdict) in verdicts.into_iter().enumerate() {
+            match verdict {
+                Verdict::Refused(why) if !accepted => return Err(why),
+                verdict => progress.servers.push(self.asked_first(server, verdict)),
+            }
+        }
+        Ok(progress)
+    }
+
+    /// The verdict of each of several servers, in the order of the configuration, or that of the only one, on the
+    /// certificate in use.
+    pub async fn probe(&self) -> Vec<Verdict> {
+        self.probe_servers(&self.probes.all()).await
+    }
+
+    /// Why the certificate is not used at any server.
+    pub fn doubt(&self) -> Option<&'static str> {
+        match self.probes.belief.best() {
+            Standing::Accepted => None,
+            Standing::Refused => Some(
+                "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
+                 have to name are not forwarded (the log says why)",
+            ),
+            Standing::Undecided => Some(
+                "the API server has not shown yet whether it accepts the certificate of clients.identity.frontProxy; \
+                 clients that it would have to name are not forwarded until then (the log says why)",
+            ),
+        }
+    }
+
+    async fn probe_servers(&self, servers: &[usize]) -> Vec<Verdict> {
+        let (era, certificate) = (self.probes.belief.era(), self.probes.accepted.current());
+        let verdicts = self.ask(certificate, servers).await;
+        servers.iter().zip(&verdicts).for_each(|(server, verdict)| self.probes.note(*server, era, verdict));
+        verdicts
+    }
+
+    async fn keep_probing(&self, mut progress: Progress) {
+        loop {
+            sleep(TICK).await;
+            self.look(&mut progress).await;
+        }
+    }
+
+    /// Asks what is due.
+    async fn look(&self, progress: &mut Progress) {
+        self.look_at_files(progress).await;
+        let due: Vec<_> = self.probes.all().into_iter().filter(|server| self.is_due(*server, progress)).collect();
+        if due.is_empty() {
+            return;
+        }
+        let verdicts = self.probe_servers(&due).await;
+        for (server, verdict) in due.into_iter().zip(verdicts) {
+            let asked = &mut progress.servers[server];
+            asked.at = Instant::now();
+            match verdict {
+                Verdict::Accepted | Verdict::Refused(_) => (asked.pause, asked.told) = (UNDECIDED_MIN, String::new()),
+                Verdict::Doubtful(why) | Verdict::Undecided(why) => {
+                    asked.pause = (asked.pause * 2).min(UNDECIDED_MAX);
+                    if self.probes.belief.of(server) == Standing::Undecided && asked.told != why {
+                        self.probes.warn(server, &why);
+                        asked.told = why;
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_due(&self, server: usize, progress: &Progress) -> bool {
+        let asked = &progress.servers[server];
+        let pause = match self.probes.belief.of(server) {
+            Standing::Undecided => asked.pause,
+            Standing::Refused => REFUSED,
+            Standing::Accepted => ACCEPTED,
+        };
+        asked.at.elapsed() >= pause
+    }
+
+    /// Asks for another certificate in the files, and uses it in place of the one in use if a server accepts it, or if
+    /// none accepts that one.
+    async fn look_at_files(&self, progress: &mut Progress) {
+        let Probes { files, accepted, belief, .. } = &*self.probes;
+        let other = files.current();
+        if Arc::ptr_eq(&other, &accepted.current()) {
+            progress.other = None;
+            return;
+        }
+        let is_told = match &progress.other {
+            Some((known, asked)) if Arc::ptr_eq(known, &other) => {
+                if asked.elapsed() < REFUSED {
+                    return;
+                }
+                true
+            }
+            _ => false,
+        };
+        let (era, servers) = (belief.era(), self.probes.all());
+        let verdicts = self.ask(other.clone(), &servers).await;
+        progress.other = Some((other.clone(), Instant::now()));
+        if verdicts.contains(&Verdict::Accepted) || belief.best() != Standing::Accepted {
+            self.probes.replace(other, era, &verdicts);
+            let now = Instant::now();
+            progress.servers.iter_mut().for_each(|asked| asked.at = now);
+        } else if !is_told {
+            self.probes.keep(&verdicts);
+        }
+    }
+
+    fn asked_first(&self, server: usize, verdict: Verdict) -> Asked {
+        let told = match verdict {
+            Verdict::Doubtful(why) | Verdict::Undecided(why) => why,
+            Verdict::Refused(_) | Verdict::Accepted => String::new(),
+        };
+        if !told.is_empty() {
+            self.probes.warn(server, &told);
+        }
+        Asked { at: Instant::now(), pause: UNDECIDED_MIN, told }
+    }
+}
+
+impl Probes {
+    /// Keeps a verdict on the certificate in use, and logs it if it is a new one.
+    fn note(&self, server: usize, era: u64, verdict: &Verdict) {
+        let standing = match verdict {
+            Verdict::Accepted => Standing::Accepted,
+            Verdict::Refused(_) => Standing::Refused,
+            Verdict::Doubtful(_) => Standing::Undecided,
+            Verdict::Undecided(_) => return,
+        };
+        if self.belief.note(server, standing, era) == standing {
+            return;
+        }
+        let server = self.name(server);
+        match verdict {
+            Verdict::Refused(error) => {
+                tracing::error!(server, error = %Chain(error), "front-proxy certificate not used");
+            }
+            Verdict::Doubtful(why) => {
+                tracing::error!(server, error = why, "front-proxy certificate no longer used");
+            }
+            Verdict::Accepted | Verdict::Undecided(_) => {
+                tracing::info!(server, "the API server accepts the front-proxy certificate");
+            }
+        }
+    }
+
+    /// Uses another certificate, about which these are all servers' verdicts.
+    ///
+    /// First, servers that have not accepted it are set back, which also breaks connections that are just opened there:
+    /// they may show the other certificate from now on.
+    fn replace(&self, certificate: Arc<CertifiedKey>, era: u64, verdicts: &[Verdict]) {
+        for (server, verdict) in verdicts.iter().enumerate() {
+            match verdict {
+                Verdict::Accepted => {}
+                Verdict::Refused(_) => self.note(server, era, verdict),
+                Verdict::Doubtful(why) | Verdict::Undecided(why) => {
+                    self.belief.note(server, Standing::Undecided, era);
+                    self.warn(server, why);
+                }
+            }
+        }
+        self.accepted.set(certificate);
+        tracing::info!(file = %self.files.name(), "front-proxy certificate replaced");
+        for (server, verdict) in verdicts.iter().enumerate() {
+            if *verdict == Verdict::Accepted {
+                self.note(server, era, verdict);
+            }
+        }
+    }
+
+    /// Says why another certificate is not used.
+    fn keep(&self, verdicts: &[Verdict]) {
+        for (server, verdict) in verdicts.iter().enumerate() {
+            let error = match verdict {
+                Verdict::Accepted => continue,
+                Verdict::Refused(error) => Chain(error).to_string(),
+                Verdict::Doubtful(why) | Verdict::Undecided(why) => why.clone(),
+            };
+            let (server, file) = (self.name(server), self.files.name());
+            tracing::error!(server, %file, error, "new front-proxy certificate not used; the previous one still is");
+        }
+        certificate_reloaded(false);
+    }
+
+    fn warn(&self, server: usize, why: &str) {
+        tracing::warn!(
+            server = self.name(server),
+            error = why,
+            "cannot check whether the API server accepts the front-proxy certificate, which is not used until then; \
+             trying again"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, path::Path, sync::Mutex};
+
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
+    use http::{Request, Response, StatusCode};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::Incoming;
+
+    use super::*;
+    use crate::{
+        apimachinery::UserInfo,
+        config::{ProxyHeaders, ServerAddress},
+        connector::{
+            Connector, Finding, IdentityError, RequestBody, SendError,
+            test_authority::Authority,
+            test_server::{Shown, TestBody, TestServer, full},
+        },
+        test_certificates::Issued,
+    };
+
+    const PROBES: &str = "/apis/authentication.k8s.io/";
+
+    /// What a server sees in a certificate.
+    #[derive(Clone, Copy)]
+    enum Sees {
+        /// A front proxy.
+        Proxy,
+        /// A user, as a server does whose client CA has issued it.
+        Admin,
+        /// It cannot say.
+        Error,
+    }
+
+    /// What the server sees in each certificate, and those of the clients' requests that came.
+    #[derive(Clone, Default)]
+    struct World(Arc<Mutex<(HashMap<Vec<u8>, Sees>, Vec<Vec<u8>>)>>);
+
+    impl World {
+        fn sees(&self, certificate: &Issued, sees: Sees) {
+            self.0.lock().unwrap().0.insert(certificate.der().to_vec(), sees);
+        }
+
+        /// The certificates of the clients' requests since the last time.
+        fn came(&self) -> Vec<Vec<u8>> {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+
+        fn answer(&self, request: &Request<Incoming>) -> Response<TestBody> {
+            let Shown(certificate) = request.extensions().get().unwrap();
+            let certificate = certificate.clone().unwrap();
+            let mut world = self.0.lock().unwrap();
+            if !request.uri().path().starts_with(PROBES) {
+                world.1.push(certificate);
+                let first = stream::once(async { Ok(Frame::data(Bytes::from_static(b"first"))) });
+                return match request.uri().path() {
+                    "/watch" => Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync()),
+                    _ => Response::builder().header("connection", "close").body(full("")).unwrap(),
+                };
+            }
+            let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
+            let (user, group) = match world.0[&certificate] {
+                Sees::Proxy => (header("x-remote-user"), header("x-remote-group")),
+                Sees::Admin => ("admin".to_owned(), "system:masters".to_owned()),
+                Sees::Error => {
+                    let answer = Response::builder().status(StatusCode::INTERNAL_SERVER_ERROR);
+                    return answer.body(full("")).unwrap();
+                }
+            };
+            let review = serde_json::json!({"status": {"userInfo": {"username": user, "groups": [group]}}});
+            Response::builder().status(StatusCode::CREATED).body(full(review.to_string())).unwrap()
+        }
+    }
+
+    /// A front proxy with a certificate in a folder, and its server.
+    struct Scene {
+        world: World,
+        authority: Authority,
+        proxy: AsFrontProxy,
+        progress: Progress,
+        folder: tempfile::TempDir,
+        first: Issued,
+        _server: TestServer,
+    }
+
+    impl Scene {
+        async fn begin(protocols: &[&[u8]], sees: Sees) -> Self {
+            let (world, authority, folder) = (World::default(), Authority::new(), tempfile::tempdir().unwrap());
+            let answers = world.clone();
+            let server = TestServer::start_tls_with(&authority, protocols, move |request: Request<Incoming>| {
+                let answer = answers.answer(&request);
+                async move { answer }
+            })
+            .await;
+            let first = authority.client("first");
+            world.sees(&first, sees);
+            let (files, headers) = (first.write(folder.path()), ProxyHeaders::default());
+            let proxy = Connector::new(&server.config).unwrap().as_front_proxy(&files, headers, &Tasks::new()).unwrap();
+            let progress = proxy.begin().await.unwrap();
+            Self { world, authority, proxy, progress, folder, first, _server: server }
+        }
+
+        /// Puts another certificate into the files.
+        async fn renew(&mut self, sees: Sees) -> Issued {
+            let next = self.authority.client("next");
+            self.world.sees(&next, sees);
+            next.write(Path::new(self.folder.path()));
+            self.proxy.probes.files.reload_once().await;
+            next
+        }
+
+        async fn look_after(&mut self, time: Duration) {
+            tokio::time::pause();
+            tokio::time::advance(time).await;
+            tokio::time::resume();
+            self.proxy.look(&mut self.progress).await;
+        }
+
+        async fn send(&self) -> Result<(), IdentityError> {
+            self.proxy.outbound(get("/api"), &jane())?.send().await.unwrap();
+            Ok(())
+        }
+    }
+
+    fn get(path: &str) -> Request<RequestBody> {
+        Request::builder().uri(path).body(RequestBody::Empty).unwrap()
+    }
+
+    fn jane() -> UserInfo {
+        UserInfo { name: "jane".to_owned(), ..UserInfo::default() }
+    }
+
+    #[tokio::test]
+    async fn another_certificate_is_used_once_a_server_accepts_it() {
+        let mut scene = Scene::begin(&[b"http/1.1"], Sees::Proxy).await;
+        scene.send().await.unwrap();
+        for sees in [Sees::Admin, Sees::Error] {
+            scene.renew(sees).await;
+            scene.send().await.unwrap();
+            for _ in 0..2 {
+                scene.look_after(REFUSED).await;
+                scene.send().await.unwrap();
+            }
+        }
+        assert!(scene.world.came().iter().all(|shown| *shown == scene.first.der().to_vec()));
+        let next = scene.renew(Sees::Proxy).await;
+        scene.look_after(TICK).await;
+        scene.send().await.unwrap();
+        assert_eq!(scene.world.came(), [next.der().to_vec()]);
+    }
+
+    #[tokio::test]
+    async fn another_certificate_takes_the_place_of_one_without_a_verdict_at_once() {
+        let mut scene = Scene::begin(&[b"http/1.1"], Sees::Error).await;
+        assert_eq!(scene.send().await, Err(IdentityError::Undecided));
+        scene.renew(Sees::Admin).await;
+        scene.look_after(TICK).await;
+        assert_eq!(scene.send().await, Err(IdentityError::NotBelieved));
+        assert!(scene.proxy.doubt().is_some());
+        let good = scene.renew(Sees::Proxy).await;
+        scene.look_after(TICK).await;
+        assert_eq!(scene.send().await, Ok(()));
+        assert_eq!(scene.world.came(), [good.der().to_vec()]);
+        assert!(scene.proxy.doubt().is_none());
+    }
+
+    #[tokio::test]
+    async fn servers_that_accept_the_certificate_may_be_out_of_reach_alone() {
+        let authority = Authority::new();
+        let server =
+            TestServer::start_tls_with(&authority, &[b"http/1.1"], |_| async { Response::new(full("")) }).await;
+        let folder = tempfile::tempdir().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let open = server.config.cluster_url.authority().unwrap().to_string();
+        let addresses = [open, closed.to_string()].map(|address| address.parse::<ServerAddress>().unwrap());
+        let connector = Connector::to_servers(&server.config, &addresses, None).unwrap();
+        connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None }); 2]);
+        let (files, headers) = (authority.client("proxy").write(folder.path()), ProxyHeaders::default());
+        let proxy = connector.as_front_proxy(&files, headers, &Tasks::new()).unwrap();
+        proxy.probes.belief.note(1, Standing::Accepted, proxy.probes.belief.era());
+        let error = proxy.outbound(get("/api"), &jane()).unwrap().send().await.unwrap_err();
+        assert!(error.is_unreachable() && !connector.is_unreachable(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_breaks_open_connections_and_nothing_more_is_sent() {
+        for (protocols, long_running) in
+            [(&[b"h2".as_slice()][..], true), (&[b"http/1.1"], true), (&[b"http/1.1"], false)]
+        {
+            let mut scene = Scene::begin(protocols, Sees::Proxy).await;
+            let watch = || scene.proxy.outbound(get("/watch"), &jane()).unwrap().long_running(long_running);
+            let (open, late) = (watch().send().await.unwrap(), [watch(), watch()]);
+            let mut body = open.into_body();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+            scene.world.came();
+            scene.world.sees(&scene.first, Sees::Admin);
+            scene.look_after(ACCEPTED).await;
+            assert!(body.frame().await.unwrap().is_err(), "broken, and not at its end");
+            for late in late {
+                let error = late.send().await.unwrap_err();
+                assert!(matches!(error, SendError::NotAccepted | SendError::ConnectionLost { .. }), "{error:?}");
+            }
+            assert_eq!(scene.send().await, Err(IdentityError::NotBelieved));
+            assert_eq!(scene.world.came(), Vec::<Vec<u8>>::new());
+            // The same certificate may be accepted again.
+            scene.world.sees(&scene.first, Sees::Proxy);
+            scene.look_after(REFUSED).await;
+            assert_eq!(scene.send().await, Ok(()));
+        }
+    }
+}
