@@ -53,7 +53,7 @@ pub(super) struct Access {
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
-    /// `None` unless the client certificate is in files, which can change.
+    /// The gateway's own client certificate, if it is in files, which can change.
     certificate: Option<Arc<ClientCertificate>>,
     /// Reads a token that rotates in a file. Shared by all transports.
     token: Option<TokenFile>,
@@ -165,7 +165,8 @@ impl Access {
             Some(servers) => Way::Servers(Route { servers, choice, belief: self.belief.clone() }),
             None => Way::Address { era: self.era.clone(), belief: self.belief.clone() },
         };
-        Dialer::new(self.dial.clone(), self.tls.clone(), self.server_name.clone(), protocols, way)
+        let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
+        Dialer::new(dial, tls, server_name, protocols, way, self.certificate.clone())
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.

@@ -1,17 +1,18 @@
 //! Which of upstream's servers accept an identity. None is assumed to, before it has shown it.
 //!
 //! Invariant: nothing is written to a server on a connection of the identity unless the server has shown that it
-//! accepts it. A connection takes its token ([`Belief::token`]) before it is opened, and the standing is looked at when
-//! it is open ([`Belief::check`]): of a server that stops to accept the identity meanwhile, one of both tells.
+//! accepts it. A connection takes its token ([`Belief::token`]) before it is opened, and the standing is looked at
+//! before and after it is opened ([`Belief::check`]): of a server that stops to accept the identity meanwhile, or has
+//! to show it for another certificate, the token or the standing tells.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc,
     atomic::{AtomicU64, Ordering},
 };
 
 use tokio_util::sync::CancellationToken;
 
-use super::era::Era;
+use super::{breaker::Breaker, era::Era};
 
 /// What is known of each of several servers, or of the only one. Forgotten with the cluster. Clones share it.
 #[derive(Clone, Debug)]
@@ -24,8 +25,8 @@ pub(super) struct Belief {
 struct Server {
     /// A [`Standing`], and in the higher bits the number of the era in which it was noted.
     known: AtomicU64,
-    /// Breaks the open connections of the identity; cancelled if there are none that may be used.
-    connections: Mutex<CancellationToken>,
+    /// The open connections of the identity.
+    connections: Breaker,
 }
 
 /// A connection cannot be used for an identity.
@@ -59,7 +60,7 @@ impl Belief {
         let Server { known, .. } = &self.servers[server];
         let before = self.standing(known.swap(standing.bits() | era << STANDING_BITS, Ordering::SeqCst));
         if standing != Standing::Accepted {
-            self.servers[server].connections().cancel();
+            self.servers[server].connections.trip();
         }
         before
     }
@@ -76,11 +77,17 @@ impl Belief {
 
     /// For a connection that is opened now: cancelled when it is not to be used any more, at the latest with `parent`.
     pub(super) fn token(&self, server: usize, parent: &CancellationToken) -> CancellationToken {
-        let mut connections = self.servers[server].connections();
-        if connections.is_cancelled() {
-            *connections = parent.child_token();
-        }
-        connections.child_token()
+        self.servers[server].connections.token(parent)
+    }
+
+    /// Breaks the identity's connections to all servers, to be opened again.
+    pub(super) fn break_connections(&self) {
+        self.servers.iter().for_each(|server| server.connections.trip());
+    }
+
+    /// How many of these servers accept the identity.
+    pub(super) fn accepting(&self, servers: &[usize]) -> usize {
+        servers.iter().filter(|server| self.of(**server) == Standing::Accepted).count()
     }
 
     /// The best that a server has shown: `Undecided` only if none has shown anything.
@@ -113,13 +120,7 @@ impl Belief {
 
 impl Server {
     fn undecided() -> Self {
-        let connections = CancellationToken::new();
-        connections.cancel();
-        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Mutex::new(connections) }
-    }
-
-    fn connections(&self) -> MutexGuard<'_, CancellationToken> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Breaker::new() }
     }
 }
 

@@ -9,7 +9,9 @@ use std::{
 
 use kube_client::config::AuthInfo;
 use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
+use tokio_util::sync::CancellationToken;
 
+use super::breaker::Breaker;
 use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
 use crate::telemetry::{self, Chain};
@@ -29,10 +31,15 @@ pub enum CertificateError {
     Alone { has: &'static str, lacks: &'static str },
 }
 
-/// The certificate that new connections present. Open connections keep the one that they have presented.
+/// The certificate that connections present. An API server looks at it with each request: those that have presented
+/// the previous one break.
 pub(super) struct ClientCertificate {
     files: TlsFiles,
     loaded: RwLock<Loaded>,
+    /// The connections that have presented it.
+    connections: Breaker,
+    /// Whether another one in the files is probed before it is used, which is then counted and logged.
+    is_probed: bool,
 }
 
 /// The certificate for new handshakes, and the content of the files when they were last checked.
@@ -44,10 +51,19 @@ struct Loaded {
 impl ClientCertificate {
     /// Reads the files. Blocking: only at the start of the process.
     pub(super) fn load(files: TlsFiles) -> Result<Arc<Self>, CertificateError> {
+        Self::read(files, false).map(Arc::new)
+    }
+
+    /// The same, of which another one in the files is probed before it is used.
+    pub(super) fn load_probed(files: TlsFiles) -> Result<Arc<Self>, CertificateError> {
+        Self::read(files, true).map(Arc::new)
+    }
+
+    fn read(files: TlsFiles, is_probed: bool) -> Result<Self, CertificateError> {
         let seen = files.read_blocking().map_err(CertificateError::Read)?;
         let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
         let loaded = Loaded { certified, seen };
-        Ok(Arc::new(Self { files, loaded: RwLock::new(loaded) }))
+        Ok(Self { files, loaded: RwLock::new(loaded), connections: Breaker::new(), is_probed })
     }
 
     /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
@@ -75,6 +91,11 @@ impl ClientCertificate {
         }
         let files = TlsFiles { cert_file: PathBuf::from(certificate), key_file: PathBuf::from(key) };
         Self::load(files).map(Some)
+    }
+
+    /// For a connection that is opened now: cancelled when there is another certificate, at the latest with `parent`.
+    pub(super) fn token(&self, parent: &CancellationToken) -> CancellationToken {
+        self.connections.token(parent)
     }
 
     /// The file of the certificate, for the log.
@@ -114,6 +135,7 @@ impl ClientCertificate {
         let file = self.name();
         match replaced {
             Ok(false) => return,
+            Ok(true) if self.is_probed => return,
             Ok(true) => tracing::info!(%file, "client certificate replaced"),
             Err(ref error) => tracing::warn!(%file, error = %Chain(error), "client certificate not replaced"),
         }
@@ -129,6 +151,8 @@ impl ClientCertificate {
         let certified = self.files.certified_key(&pem);
         loaded.seen = pem;
         loaded.certified = certified.map(Arc::new).map_err(CertificateError::Pem)?;
+        drop(loaded);
+        self.connections.trip();
         Ok(true)
     }
 }

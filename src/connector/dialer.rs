@@ -33,6 +33,7 @@ use crate::config::Redacted;
 use super::{
     BoxError, BuildError,
     belief::Belief,
+    client_certificate::ClientCertificate,
     era::{Breakable, Broken, Era},
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
@@ -56,6 +57,8 @@ pub(super) enum Protocols {
 pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
     way: Way,
+    /// What connections show, if that can change: they break when it does.
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// Where connections lead, and what breaks them.
@@ -99,6 +102,7 @@ impl Dialer {
         server_name: Option<ServerName<'static>>,
         protocols: Protocols,
         way: Way,
+        certificate: Option<Arc<ClientCertificate>>,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -108,7 +112,12 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured, way }
+        Self { secured, way, certificate }
+    }
+
+    /// For a connection that is opened now.
+    fn token(&self, parent: CancellationToken) -> CancellationToken {
+        self.certificate.as_ref().map_or_else(|| parent.clone(), |certificate| certificate.token(&parent))
     }
 }
 
@@ -125,8 +134,8 @@ impl Service<Uri> for Dialer {
         let route = match &self.way {
             Way::Servers(route) => route.clone(),
             Way::Address { era, belief } => {
-                let (era, belief) = (era.token(), belief.clone());
-                let token = belief.as_ref().map_or_else(|| era.clone(), |belief| belief.token(ONLY, &era));
+                let (token, belief) = (self.token(era.token()), belief.clone());
+                let token = belief.as_ref().map_or_else(|| token.clone(), |belief| belief.token(ONLY, &token));
                 let check = move || belief.as_ref().map_or(Ok(()), |belief| belief.check(ONLY));
                 if let Err(error) = check() {
                     return Box::pin(async move { Err(error.into()) });
@@ -139,10 +148,10 @@ impl Service<Uri> for Dialer {
                 });
             }
         };
-        let secured = self.secured.clone();
+        let (secured, dialer) = (self.secured.clone(), self.clone());
         let open = move |address| -> BoxFuture<'static, _> { Box::pin(secured.clone().oneshot(address)) };
         Box::pin(async move {
-            let (stream, held) = in_time(route.connect(open, address)).await?;
+            let (stream, held) = in_time(route.connect(open, |token| dialer.token(token), address)).await?;
             Ok(UpstreamStream::new(stream, held.token(), Some(held)))
         })
     }

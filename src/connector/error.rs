@@ -32,10 +32,10 @@ pub enum SendError {
     /// Other clients' requests are not affected.
     #[error("this client has too many requests to the API server in flight")]
     ClientShare,
-    /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
     /// Nothing was sent.
     #[error("the API server has not shown that it accepts the gateway's certificate")]
     NotAccepted,
+    /// `reused`: an earlier request was answered on the same connection, so it may have been dead for some time.
     #[error("the connection to the API server was lost before it answered")]
     ConnectionLost { reused: bool, source: BoxError },
     #[error("the API server's response is not valid HTTP")]

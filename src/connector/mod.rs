@@ -13,6 +13,7 @@
 mod access;
 mod advice;
 mod belief;
+mod breaker;
 mod build_error;
 mod client_certificate;
 mod delivery;

@@ -30,8 +30,8 @@ use super::{
 
 /// Concurrent requests on one connection: the minimum that RFC 9113 (6.5.2) recommends servers to allow.
 pub(super) const LANE_REQUESTS_MAX: u32 = 100;
-/// Unused HTTP/1.1 connections kept in a lane.
-const IDLE_CONNECTIONS_MAX: usize = 8;
+/// Unused HTTP/1.1 connections kept in a lane of most pools.
+pub(super) const IDLE_CONNECTIONS_MAX: usize = 8;
 /// A quiet HTTP/2 connection is pinged at this interval, and given up if the ping is not answered in time.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,6 +76,8 @@ pub(super) struct PoolSettings {
     /// How the server of a connection is chosen if there are several.
     pub(super) choice: Choice,
     pub(super) windows: Windows,
+    /// The number of unused HTTP/1.1 connections kept in a lane.
+    pub(super) idle: usize,
     /// The number of lanes; each takes [`LANE_REQUESTS_MAX`] requests.
     pub(super) count: usize,
     /// The limit's name in the metrics.
@@ -105,6 +107,7 @@ impl PoolSettings {
             protocols: Protocols::Any,
             choice: Choice::Any,
             windows: Windows::EAGER,
+            idle: IDLE_CONNECTIONS_MAX,
             count,
             limit,
             client_limit: None,
@@ -116,7 +119,7 @@ impl Pool {
     pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
         let dialer = access.dialer(settings.protocols, settings.choice);
         let lanes = (0..settings.count).map(|_| Lane {
-            transport: access.transport(client(dialer.clone(), settings.windows)),
+            transport: access.transport(client(dialer.clone(), &settings)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         let share = share_of(settings.count * LANE_REQUESTS_MAX as usize);
@@ -159,12 +162,13 @@ impl Lane {
     }
 }
 
-fn client(dialer: Dialer, windows: Windows) -> Client<Dialer, RequestBody> {
+fn client(dialer: Dialer, settings: &PoolSettings) -> Client<Dialer, RequestBody> {
+    let windows = settings.windows;
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .pool_max_idle_per_host(settings.idle)
         .http2_initial_stream_window_size(windows.stream)
         .http2_initial_connection_window_size(windows.connection)
         .http2_keep_alive_interval(PING_INTERVAL)

@@ -51,7 +51,7 @@ impl AsFrontProxy {
         if address.scheme() != Some(&http::uri::Scheme::HTTPS) {
             return Err(BuildError::ClearText(Redacted::url(address)));
         }
-        let files = ClientCertificate::load(certificate.clone()).map_err(BuildError::Certificate)?;
+        let files = ClientCertificate::load_probed(certificate.clone()).map_err(BuildError::Certificate)?;
         files.follow(tasks);
         let probes = Arc::new(Probes::new(access, target.clone(), files)?);
         let access = access.with_certificate(probes.accepted())?.only_to(probes.belief());

@@ -41,9 +41,10 @@ const ANONYMOUS: &str = "system:anonymous";
 /// Time limit for the answers of one probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// For one request at a time to each server, over connections of its own.
+/// For one request at a time to each server, over connections of its own
+/// that are not used again: the next probe may show another certificate.
 const PROBES: PoolSettings =
-    PoolSettings { protocols: Protocols::Http1, ..PoolSettings::own("upstream_front_proxy_probes", 1) };
+    PoolSettings { protocols: Protocols::Http1, idle: 0, ..PoolSettings::own("upstream_front_proxy_probes", 1) };
 
 /// Why a certificate is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +89,7 @@ pub(super) struct Probes {
     /// What clients' connections show, and what `belief` is about.
     pub(super) accepted: Arc<Presented>,
     /// What probes' connections show. Locked during probes, since these show one certificate at a time.
-    asked: Mutex<Arc<Presented>>,
+    pub(super) asked: Mutex<Arc<Presented>>,
     /// One for each of several servers, or one.
     pools: Vec<Pool>,
     pub(super) belief: Belief,
@@ -121,6 +122,11 @@ impl Probes {
         (0..self.pools.len()).collect()
     }
 
+    /// Whether a server is of the cluster. One that is not has no say.
+    pub(super) fn is_member(&self, server: usize) -> bool {
+        self.servers.as_ref().is_none_or(|servers| servers.is_member(server))
+    }
+
     pub(super) fn name(&self, server: usize) -> String {
         match &self.servers {
             Some(servers) => servers.addresses()[server].to_string(),
@@ -130,9 +136,13 @@ impl Probes {
 }
 
 impl AsFrontProxy {
-    /// The verdicts of these servers on a certificate, in the same order.
-    pub(super) async fn ask(&self, certificate: Arc<CertifiedKey>, servers: &[usize]) -> Vec<Verdict> {
-        let asked = self.probes.asked.lock().await;
+    /// The verdicts of these servers on a certificate, in the same order. `asked` is that of the probes, locked.
+    pub(super) async fn ask(
+        &self,
+        asked: &Presented,
+        certificate: Arc<CertifiedKey>,
+        servers: &[usize],
+    ) -> Vec<Verdict> {
         asked.set(certificate);
         join_all(servers.iter().map(|server| self.ask_one(*server))).await
     }
@@ -182,7 +192,6 @@ impl AsFrontProxy {
         *request.uri_mut() = path;
         request.headers_mut().insert(header::ACCEPT, json);
         self.assert(&mut request, user).map_err(|error| error.to_string())?;
-        // The next probe may show another certificate.
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         let Probes { target, pools, .. } = &*self.probes;
         let answer = delivery::deliver_unnoted(target, &[&pools[server]], None, request).await;

@@ -1,12 +1,13 @@
 //! When servers are asked whether they accept the front proxy's certificate, and what follows from their verdicts.
 //!
-//! Of several servers, each shows it for itself. Another certificate in the files is shown to probes first: it takes
-//! the place of the one in use when a server has accepted it, or at once if no server accepts the one in use.
+//! Of several servers, each shows it for itself, if it is of the cluster. Another certificate in the files is first
+//! shown by probes only: it takes the place of the one in use when at least as many servers accept it. Connections that
+//! have shown the previous one then break, since later probes say nothing of that one.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use rustls::sign::CertifiedKey;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::{
@@ -92,21 +93,30 @@ impl AsFrontProxy {
     }
 
     async fn probe_servers(&self, servers: &[usize]) -> Vec<Verdict> {
+        let asked = self.probes.asked.lock().await;
         let (era, certificate) = (self.probes.belief.era(), self.probes.accepted.current());
-        let verdicts = self.ask(certificate, servers).await;
+        let verdicts = self.ask(&asked, certificate, servers).await;
         servers.iter().zip(&verdicts).for_each(|(server, verdict)| self.probes.note(*server, era, verdict));
         verdicts
     }
 
     async fn keep_probing(&self, mut progress: Progress) {
         loop {
-            sleep(TICK).await;
+            // A server is found to be of the cluster by a check.
+            let checked = async {
+                match &self.probes.servers {
+                    Some(servers) => servers.next_check().await,
+                    None => pending().await,
+                }
+            };
+            timeout(TICK, checked).await.ok();
             self.look(&mut progress).await;
         }
     }
 
     /// Asks what is due.
     async fn look(&self, progress: &mut Progress) {
+        self.probes.forget_others();
         self.look_at_files(progress).await;
         let due: Vec<_> = self.probes.all().into_iter().filter(|server| self.is_due(*server, progress)).collect();
         if due.is_empty() {
@@ -139,18 +149,19 @@ impl AsFrontProxy {
         asked.at.elapsed() >= pause
     }
 
-    /// Asks for another certificate in the files, and uses it in place of the one in use if a server accepts it, or if
-    /// none accepts that one.
+    /// Asks for another certificate in the files, and uses it in place of the one in use if at least as many servers
+    /// accept it.
     async fn look_at_files(&self, progress: &mut Progress) {
-        let Probes { files, accepted, belief, .. } = &*self.probes;
+        let Probes { files, accepted, belief, asked, .. } = &*self.probes;
+        let asked = asked.lock().await;
         let other = files.current();
         if Arc::ptr_eq(&other, &accepted.current()) {
             progress.other = None;
             return;
         }
         let is_told = match &progress.other {
-            Some((known, asked)) if Arc::ptr_eq(known, &other) => {
-                if asked.elapsed() < REFUSED {
+            Some((known, at)) if Arc::ptr_eq(known, &other) => {
+                if at.elapsed() < REFUSED {
                     return;
                 }
                 true
@@ -158,9 +169,11 @@ impl AsFrontProxy {
             _ => false,
         };
         let (era, servers) = (belief.era(), self.probes.all());
-        let verdicts = self.ask(other.clone(), &servers).await;
+        let verdicts = self.ask(&asked, other.clone(), &servers).await;
         progress.other = Some((other.clone(), Instant::now()));
-        if verdicts.contains(&Verdict::Accepted) || belief.best() != Standing::Accepted {
+        let members: Vec<_> = servers.into_iter().filter(|server| self.probes.is_member(*server)).collect();
+        let accepting = members.iter().filter(|server| verdicts[**server] == Verdict::Accepted).count();
+        if accepting >= belief.accepting(&members) {
             self.probes.replace(other, era, &verdicts);
             let now = Instant::now();
             progress.servers.iter_mut().for_each(|asked| asked.at = now);
@@ -170,6 +183,7 @@ impl AsFrontProxy {
     }
 
     fn asked_first(&self, server: usize, verdict: Verdict) -> Asked {
+        let is_accepted = verdict == Verdict::Accepted;
         let told = match verdict {
             Verdict::Doubtful(why) | Verdict::Undecided(why) => why,
             Verdict::Refused(_) | Verdict::Accepted => String::new(),
@@ -177,14 +191,27 @@ impl AsFrontProxy {
         if !told.is_empty() {
             self.probes.warn(server, &told);
         }
-        Asked { at: Instant::now(), pause: UNDECIDED_MIN, told }
+        // One that is not checked yet is asked again as soon as it is.
+        let pause = if is_accepted { Duration::ZERO } else { UNDECIDED_MIN };
+        Asked { at: Instant::now(), pause, told }
     }
 }
 
 impl Probes {
+    /// Sets back servers that are not known any more to be of the cluster.
+    fn forget_others(&self) {
+        let era = self.belief.era();
+        for server in self.all() {
+            if self.belief.of(server) != Standing::Undecided && !self.is_member(server) {
+                self.belief.note(server, Standing::Undecided, era);
+            }
+        }
+    }
+
     /// Keeps a verdict on the certificate in use, and logs it if it is a new one.
     fn note(&self, server: usize, era: u64, verdict: &Verdict) {
         let standing = match verdict {
+            Verdict::Accepted if !self.is_member(server) => return,
             Verdict::Accepted => Standing::Accepted,
             Verdict::Refused(_) => Standing::Refused,
             Verdict::Doubtful(_) => Standing::Undecided,
@@ -209,8 +236,8 @@ impl Probes {
 
     /// Uses another certificate, about which these are all servers' verdicts.
     ///
-    /// First, servers that have not accepted it are set back, which also breaks connections that are just opened there:
-    /// they may show the other certificate from now on.
+    /// Servers that have not accepted it are set back before connections show it; all connections break after that.
+    /// So one that is just being opened either breaks, or shows the other certificate to a server that accepts it.
     fn replace(&self, certificate: Arc<CertifiedKey>, era: u64, verdicts: &[Verdict]) {
         for (server, verdict) in verdicts.iter().enumerate() {
             match verdict {
@@ -223,6 +250,8 @@ impl Probes {
             }
         }
         self.accepted.set(certificate);
+        self.belief.break_connections();
+        certificate_reloaded(true);
         tracing::info!(file = %self.files.name(), "front-proxy certificate replaced");
         for (server, verdict) in verdicts.iter().enumerate() {
             if *verdict == Verdict::Accepted {
@@ -313,6 +342,7 @@ mod tests {
                 world.1.push(certificate);
                 let first = stream::once(async { Ok(Frame::data(Bytes::from_static(b"first"))) });
                 return match request.uri().path() {
+                    "/kept" => Response::new(full("")),
                     "/watch" => Response::new(StreamBody::new(first.chain(stream::pending())).boxed_unsync()),
                     _ => Response::builder().header("connection", "close").body(full("")).unwrap(),
                 };
@@ -423,15 +453,84 @@ mod tests {
         assert!(scene.proxy.doubt().is_none());
     }
 
+    /// An API server looks at the certificate of a connection with each request, and its authorities can change.
+    #[tokio::test]
+    async fn connections_that_have_shown_an_earlier_certificate_are_not_used_again() {
+        for (protocols, long_running) in [(&[b"h2".as_slice()][..], true), (&[b"http/1.1"], false)] {
+            let mut scene = Scene::begin(protocols, Sees::Proxy).await;
+            let send = async |scene: &Scene| {
+                let outbound = scene.proxy.outbound(get("/kept"), &jane()).unwrap().long_running(long_running);
+                outbound.send().await.unwrap().into_body().collect().await.unwrap();
+            };
+            send(&scene).await;
+            let next = scene.renew(Sees::Proxy).await;
+            scene.look_after(TICK).await;
+            scene.world.sees(&scene.first, Sees::Admin);
+            scene.world.came();
+            send(&scene).await;
+            assert_eq!(scene.world.came(), [next.der().to_vec()]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_replaced_when_as_many_servers_of_the_cluster_accept_the_next_one() {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        let [first, next] = ["first", "next"].map(|name| authority.client(name));
+        let worlds: [World; 3] = Default::default();
+        let (mut addresses, mut running, mut config) = (Vec::new(), Vec::new(), None);
+        for world in &worlds {
+            world.sees(&first, Sees::Proxy);
+            world.sees(&next, Sees::Error);
+            let answers = world.clone();
+            let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
+                let answer = answers.answer(&request);
+                async move { answer }
+            })
+            .await;
+            addresses.push(server.config.cluster_url.authority().unwrap().as_str().parse::<ServerAddress>().unwrap());
+            config = Some(server.config.clone());
+            running.push(server);
+        }
+        let connector = Connector::to_servers(&config.unwrap(), &addresses, None).unwrap();
+        let (files, headers) = (first.write(folder.path()), ProxyHeaders::default());
+        let proxy = connector.as_front_proxy(&files, headers, &Tasks::new()).unwrap();
+        let mut progress = proxy.begin().await.unwrap();
+        assert!(proxy.doubt().is_some(), "none is known to be of the cluster");
+        let ready = || Some(Finding::Ready { version: None });
+        let foreign = || Some(Finding::Foreign { error: "another cluster".to_owned() });
+        connector.servers().unwrap().found(vec![ready(), ready(), foreign()]);
+        proxy.look(&mut progress).await;
+        assert!(proxy.doubt().is_none());
+        let belief = || proxy.probes.all().into_iter().map(|server| proxy.probes.belief.of(server)).collect::<Vec<_>>();
+        assert_eq!(belief(), [Standing::Accepted, Standing::Accepted, Standing::Undecided]);
+        next.write(folder.path());
+        proxy.probes.files.reload_once().await;
+        let in_use = || proxy.probes.accepted.current().cert[0].clone();
+        // By one of two, and by one that is of another cluster.
+        for world in [&worlds[0], &worlds[2]] {
+            world.sees(&next, Sees::Proxy);
+            progress.other = None;
+            proxy.look(&mut progress).await;
+            assert_eq!(in_use(), first.der());
+        }
+        worlds[1].sees(&next, Sees::Proxy);
+        progress.other = None;
+        proxy.look(&mut progress).await;
+        assert_eq!(in_use(), next.der());
+        assert_eq!(belief(), [Standing::Accepted, Standing::Accepted, Standing::Undecided]);
+        connector.servers().unwrap().found(vec![foreign(), foreign(), None]);
+        proxy.look(&mut progress).await;
+        assert!(proxy.doubt().is_some());
+    }
+
     #[tokio::test]
     async fn servers_that_accept_the_certificate_may_be_out_of_reach_alone() {
         let authority = Authority::new();
         let server =
             TestServer::start_tls_with(&authority, &[b"http/1.1"], |_| async { Response::new(full("")) }).await;
         let folder = tempfile::tempdir().unwrap();
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let open = server.config.cluster_url.authority().unwrap().to_string();
-        let addresses = [open, closed.to_string()].map(|address| address.parse::<ServerAddress>().unwrap());
+        let addresses = [open, "127.0.0.1:1".to_owned()].map(|address| address.parse::<ServerAddress>().unwrap());
         let connector = Connector::to_servers(&server.config, &addresses, None).unwrap();
         connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None }); 2]);
         let (files, headers) = (authority.client("proxy").write(folder.path()), ProxyHeaders::default());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use http::{Uri, uri::Authority};
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Denial, Held, Servers};
 use crate::{
@@ -65,10 +66,12 @@ impl NoServer {
 struct AttemptTimedOut;
 
 impl Route {
-    /// Opens a connection with `open`, to `address` with the host and port of a server. The caller limits the time.
+    /// Opens a connection with `open`, to `address` with the host and port of a server. It breaks with what `renewed`
+    /// makes of the token of its server. The caller limits the time.
     pub(in crate::connector) async fn connect<S>(
         &self,
         open: impl Fn(Uri) -> BoxFuture<'static, Result<S, BoxError>>,
+        renewed: impl Fn(CancellationToken) -> CancellationToken,
         address: Uri,
     ) -> Result<(S, Held), BoxError> {
         // Those that do not accept the identity count as tried.
@@ -76,7 +79,7 @@ impl Route {
         if tried.len() == self.servers.addresses().len() {
             return Err(Box::new(NotAccepted));
         }
-        let (mut last, mut waited) = (None, false);
+        let (mut last, mut waited): (Option<BoxError>, _) = (None, false);
         loop {
             let Some(mut held) = self.servers.hold(self.choice, &tried) else {
                 match last {
@@ -88,8 +91,14 @@ impl Route {
                 continue;
             };
             tried.push(held.index);
+            held.token = renewed(held.token.clone());
             if let Some(belief) = &self.belief {
                 held.token = belief.token(held.index, &held.token);
+            }
+            // Since the others were looked at.
+            if let Err(error) = self.check(held.index) {
+                last = Some(Box::new(error));
+                continue;
             }
             let connecting = open(with_authority(&address, held.authority())?);
             let connected = if self.servers.are_left(self.choice, &tried) {
@@ -145,11 +154,9 @@ impl Servers {
 
     /// Returns after the next check.
     async fn checked(&self) {
-        let mut checks = self.0.checks.subscribe();
-        checks.mark_unchanged();
+        let ended = self.next_check();
         self.0.wanted.notify_one();
-        // The sender lives as long as `self`.
-        checks.changed().await.ok();
+        ended.await;
     }
 
     fn none(&self) -> NoServer {

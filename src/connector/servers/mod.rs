@@ -202,6 +202,21 @@ impl Servers {
         self.lock().servers.iter_mut().for_each(|server| server.breaks.all());
     }
 
+    /// Whether the server at that place in the configuration is known to be of the cluster.
+    pub(super) fn is_member(&self, index: usize) -> bool {
+        self.lock().servers.get(index).is_some_and(Server::is_member)
+    }
+
+    /// Resolves when the next check after this call has ended.
+    pub(super) fn next_check(&self) -> impl Future<Output = ()> + '_ {
+        let mut checks = self.0.checks.subscribe();
+        checks.mark_unchanged();
+        async move {
+            // The sender lives as long as `self`.
+            checks.changed().await.ok();
+        }
+    }
+
     /// Resolves when a connection waits for a check.
     pub async fn wanted(&self) {
         self.0.wanted.notified().await;

@@ -226,7 +226,7 @@ async fn connected_with(servers: &Servers, belief: Option<Belief>) -> Result<usi
             Ok(tokio::net::TcpStream::connect(address).await?)
         })
     };
-    let connected = route.connect(open, "https://cluster:6443/api".parse().unwrap()).await;
+    let connected = route.connect(open, |token| token, "https://cluster:6443/api".parse().unwrap()).await;
     connected.map(|(_, held)| held.index).map_err(|error| error.to_string())
 }
 
@@ -274,7 +274,8 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
         }
         Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
     };
-    let (_stream, held) = route.connect(open, "https://cluster:6443/api".parse().unwrap()).await.unwrap();
+    let (_stream, held) =
+        route.connect(open, |token| token, "https://cluster:6443/api".parse().unwrap()).await.unwrap();
     assert_ne!(Some(&held.index), first.get());
 }
 
