@@ -41,9 +41,9 @@ const BOOKMARK_RETRY: Duration = Duration::from_millis(10);
 /// through however fast the objects change.
 ///
 /// After that time the watch ends as soon as history has dropped a change after that state. Nothing is lost by that: a
-/// watch that cannot read the changes after its initial events ends right behind them. States share the objects that
-/// did not change, so what all watches hold together besides history is at most what changed within this time, and in
-/// the time that a client may leave a watch unread.
+/// watch that cannot read the changes after its initial events ends right after them. States share the objects that did
+/// not change. So all watches together hold, besides history, at most what changed within this time and within the time
+/// that a client may leave a watch unread.
 const INITIAL_STATE_KEPT: Duration = Duration::from_secs(60);
 
 /// The start of a watch.
@@ -287,7 +287,7 @@ impl Session {
         Step::Send(encode::error_event(&status.to_json(), self.form.representation().encoding))
     }
 
-    /// The next initial events, or the bookmark behind them; `None` when all were sent.
+    /// The next initial events, or the bookmark after them; `None` when all were sent.
     fn initial_events(&mut self, now: Instant) -> Result<Option<Step>, NotPartial> {
         let Some(initial) = &mut self.initial else { return Ok(None) };
         let is_kept = now < initial.kept_until;

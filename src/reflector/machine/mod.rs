@@ -152,7 +152,7 @@ pub struct Machine {
     /// Failures since the last fill or the last healthy watch.
     failures: u32,
     /// Fills since a watch last stayed open for [`USED_AFTER`]; each further one is delayed longer. Otherwise fills
-    /// that unreadable events follow would repeat for ever without a pause.
+    /// would repeat for ever without a pause if an unreadable event followed each of them.
     wasted: u32,
     /// Whether upstream broke off a watch, or could not be reached, since it was last known to be healthy: it may have
     /// been restarted.
@@ -308,7 +308,7 @@ impl Machine {
                 self.stalled = self.mode == FillMode::WatchList;
                 self.refill_later()
             }
-            // Either this API server is behind one that was asked before, or upstream's versions went back.
+            // Either this API server lags behind one that was asked before, or upstream's versions went back.
             Failure::TooLarge if self.progress.is_some() => self.later(Action::Verify),
             Failure::Expired
             | Failure::TooLarge
