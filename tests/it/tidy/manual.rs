@@ -103,10 +103,11 @@ fn the_configuration_in_the_readme_is_valid() {
 #[test]
 fn lines_of_prose_are_short() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let chapters = fs::read_dir(root.join("src/manual")).unwrap().map(|entry| entry.unwrap().path());
-    let chapters = chapters.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let folders = ["", "src/manual", "helm", "benches", "tests/data/golden", "tests/fuzz", "tests/simulation"];
+    let files = folders.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
     let mut problems = Vec::new();
-    for path in chapters.chain([root.join("README.md")]) {
+    for path in files.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let (text, mut is_code) = (fs::read_to_string(&path).unwrap(), false);
         for (at, line) in text.lines().enumerate() {
             let (fence, columns) = (line.trim_start().starts_with("```"), line.chars().count());
