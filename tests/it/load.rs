@@ -160,7 +160,7 @@ async fn a_killed_server_gives_errors_by_kind_and_a_report() {
     let server = sim.start().await.unwrap();
     let options = options(
         server.url(),
-        "duration: 2s
+        "duration: 5s
 timeout: 1s
 workloads:
 - {name: lists, clients: 2, rate: 20, list: {resource: pods}}
@@ -231,7 +231,7 @@ async fn an_interrupted_run_cleans_up_and_reports() {
 async fn events_that_a_watch_repeats_are_counted_once() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
-    let text = "duration: 2s
+    let text = "duration: 5s
 workloads:
 - {name: all, watch: {resource: configmaps, start: watchList}}
 - {name: changes, watch: {resource: configmaps}}
@@ -306,7 +306,7 @@ workloads:
 async fn informers_that_are_cut_come_back_with_their_version_and_list_only_if_it_is_forgotten() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
-    let text = "duration: 7s
+    let text = "duration: 8500ms
 workloads:
 - {name: http2, clients: 6, http: 2, connections: 2, reconnect: {resource: configmaps, every: 3s, spread: 200ms}}
 - {name: http1, clients: 2, reconnect: {resource: configmaps, start: list, every: 3s}}
@@ -349,7 +349,7 @@ async fn slow_readers_read_slowly_and_their_ends_are_counted() {
         sim.create(pod("default", &format!("pod-{index}"), &"x".repeat(100))).unwrap();
     }
     let server = sim.start().await.unwrap();
-    let text = "duration: 3s
+    let text = "duration: 6s
 workloads:
 - {name: list, clients: 2, slowReader: {resource: pods, request: list, stopFor: 500ms}}
 - {name: trickle, slowReader: {resource: pods, request: list, bytesPerSecond: 64}}
@@ -388,7 +388,7 @@ async fn informers_list_at_a_server_without_watch_list() {
     let sim = Sim::new();
     sim.set_features(Features::old());
     let server = sim.start().await.unwrap();
-    let text = "duration: 500ms\nworkloads:\n- {clients: 2, informer: {resource: configmaps}}\n\
+    let text = "duration: 2s\nworkloads:\n- {clients: 2, informer: {resource: configmaps}}\n\
                 - {rate: 20, churn: {objects: 5}}";
     let report = measured(&options(server.url(), text)).await;
     let informers = workload(&report, "informer");
