@@ -12,7 +12,7 @@ use kube_fanout::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex, split},
     join,
-    net::{TcpListener, TcpStream},
+    net::{TcpSocket, TcpStream},
     sync::watch,
     task::JoinSet,
 };
@@ -30,6 +30,8 @@ const CHECKED: Duration = Duration::from_secs(6);
 /// Small enough to be no reason for a watch to end.
 const STEP: Duration = Duration::from_millis(500);
 const BUFFER: usize = 64 << 10;
+/// The maximum number of connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
 
 /// One of several API servers of a storage, at its own address.
 pub(crate) struct ApiServer {
@@ -38,16 +40,20 @@ pub(crate) struct ApiServer {
     /// Which of the storage's servers it is: each has its own cache.
     number: usize,
     pub(crate) address: SocketAddr,
+    /// Keeps others from taking the port while the server is down.
+    _reserved: TcpSocket,
     frozen: watch::Sender<bool>,
     running: JoinSet<()>,
 }
 
 impl ApiServer {
     pub(crate) async fn start(sim: &Sim, number: usize) -> Self {
+        let reserved = bound(([127, 0, 0, 1], 0).into());
         let mut server = Self {
             sim: watch::Sender::new(sim.clone()),
             number,
-            address: ([127, 0, 0, 1], 0).into(),
+            address: reserved.local_addr().unwrap(),
+            _reserved: reserved,
             frozen: watch::Sender::new(false),
             running: JoinSet::new(),
         };
@@ -56,8 +62,7 @@ impl ApiServer {
     }
 
     pub(crate) async fn start_again(&mut self) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.address = listener.local_addr().unwrap();
+        let listener = bound(self.address).listen(BACKLOG).unwrap();
         let (sims, number, frozen) = (self.sim.subscribe(), self.number, self.frozen.subscribe());
         self.running = accepting(listener, move |stream| serve(sims.clone(), number, stream, frozen.clone()));
     }
@@ -75,6 +80,14 @@ impl ApiServer {
     fn thaw(&self) {
         self.frozen.send_replace(false);
     }
+}
+
+/// A socket at this address. Several may have one address, of which one listens.
+fn bound(address: SocketAddr) -> TcpSocket {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_reuseaddr(true).unwrap();
+    socket.bind(address).unwrap();
+    socket
 }
 
 /// Passes bytes on while the server is not frozen.
