@@ -2,6 +2,10 @@
 
 import sys
 import time
+from pathlib import Path
+
+# For ports.py.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import cluster
 import documents

@@ -4,11 +4,9 @@ No controller runs there: objects are accepted and stored, and no pod ever start
 """
 
 import base64
-import contextlib
 import datetime
 import ipaddress
 import json
-import socket
 import ssl
 import subprocess
 import sys
@@ -28,8 +26,9 @@ import manifests
 import serving
 import sidecar
 from chart import CHART, NAME, NAMESPACE, merged, nested, render, ways_of_use
+from ports import free_ports
 
-READY_WITHIN = 60
+READY_WITHIN = 120
 TOKEN = "chart-checks"
 # What no server of these checks has: definitions of others.
 UNDEFINED = merged(
@@ -45,12 +44,6 @@ CURRENT = (1, 36)
 
 # The versions of the servers that were given every object.
 tried: list[str] = []
-
-
-def free_ports(count: int) -> list[int]:
-    """Held all at once: none is given twice."""
-    with contextlib.ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 def sign(name: str, key, issuer, authority) -> x509.Certificate:
@@ -136,12 +129,13 @@ class Server:
 
     def __exit__(self, *_):
         for process in reversed(self.processes):
-            process.terminate()
-            process.wait(10)
+            # Its data is not used again.
+            process.kill()
+            process.wait()
 
     def get(self, path: str) -> bytes:
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {TOKEN}"})
-        with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
             return answer.read()
 
     @property
@@ -167,7 +161,7 @@ class Server:
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}?dryRun=All", json.dumps(item).encode(), headers)
         try:
-            urllib.request.urlopen(request, context=self.context, timeout=10).close()
+            urllib.request.urlopen(request, context=self.context, timeout=60).close()
             return ""
         except urllib.error.HTTPError as error:
             return json.loads(error.read())["message"]
@@ -175,7 +169,7 @@ class Server:
     def create(self, path: str, item: dict) -> dict:
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(item).encode(), headers)
-        with urllib.request.urlopen(request, context=self.context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=self.context, timeout=60) as answer:
             return json.loads(answer.read())
 
     def token_of(self, account: str) -> str:
@@ -248,7 +242,7 @@ def readable(server: Server) -> list[int]:
     for path in ("/kube-system", "?fieldSelector=metadata.name%3Dkube-system", "/default", ""):
         request = urllib.request.Request(f"{server.url}/api/v1/namespaces{path}", headers=headers)
         try:
-            with urllib.request.urlopen(request, context=server.context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=server.context, timeout=60) as answer:
                 codes.append(answer.status)
         except urllib.error.HTTPError as error:
             codes.append(error.code)

@@ -21,7 +21,7 @@ from chart import NAME, NAMESPACE, ROOT, one
 from gateway import BINARY
 
 INFORMER = BINARY.parent / "examples/informer"
-WITHIN = 60
+WITHIN = 120
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 # Where programs of this machine are inside of a root.
 PROGRAMS = "/programs"
@@ -101,7 +101,7 @@ class Container:
         self.process.wait(WITHIN)
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def requests(self, verb: str, outcome: str) -> int:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from chart import NAME, NAMESPACE, ROOT, one, render
 from gateway import BINARY
+from ports import free_ports
 
-WITHIN = 30
+WITHIN = 120
 HOST = f"{NAME}.{NAMESPACE}.svc"
 VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
 
@@ -32,12 +33,9 @@ class Gateway:
         config = json.loads(server.get(f"{objects}/configmaps/{NAME}"))["data"]["gateway.yaml"]
         for file, content in json.loads(server.get(f"{objects}/secrets/{NAME}-tls"))["data"].items():
             (folder / file).write_bytes(base64.b64decode(content))
-        self.ports = []
-        for port in ("8443", "9090"):
-            with socket.socket() as listener:
-                listener.bind(("127.0.0.1", 0))
-                self.ports.append(listener.getsockname()[1])
-            config = config.replace(f"0.0.0.0:{port}", f"127.0.0.1:{self.ports[-1]}")
+        self.ports = free_ports(2)
+        for port, free in zip(("8443", "9090"), self.ports):
+            config = config.replace(f"0.0.0.0:{port}", f"127.0.0.1:{free}")
         (folder / "gateway.yaml").write_text(config.replace("/etc/kube-fanout/tls", str(folder)))
         (folder / "kubeconfig").write_text(server.kubeconfig_of(server.token_of(NAME)))
         # What clients are given.
@@ -65,13 +63,13 @@ class Gateway:
         self.process.wait(WITHIN)
 
     def admin(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[1]}{path}", timeout=60) as answer:
             return answer.read().decode()
 
     def status(self, path: str, token: str) -> int:
         """Of a request to the Service's name, whose certificate is verified."""
-        connection = http.client.HTTPSConnection(HOST, timeout=10)
-        plain = socket.create_connection(("127.0.0.1", self.ports[0]), timeout=10)
+        connection = http.client.HTTPSConnection(HOST, timeout=60)
+        plain = socket.create_connection(("127.0.0.1", self.ports[0]), timeout=60)
         connection.sock = self.context.wrap_socket(plain, server_hostname=HOST)
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
@@ -151,7 +149,7 @@ def helm_test(gateway: Gateway, folder: Path, token: str) -> list[str]:
     def run(token: str, *command: str) -> subprocess.CompletedProcess:
         (folder / "test-token").write_text(token)
         variables = os.environ | {"CURL_HOME": str(folder), "no_proxy": "*"}
-        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300)
 
     passed, refused = run(token, *command), run("invented", *command[:-1], command[-1].replace("--retry 5", "--retry 0"))
     problems = [f"helm test fails: {passed.stdout}{passed.stderr}"] * (passed.returncode != 0)
