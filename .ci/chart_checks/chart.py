@@ -50,7 +50,7 @@ def pod_of(objects: list[dict]) -> dict | None:
 
 
 def invalid(objects: list[dict], version: str) -> list[str]:
-    """What the API of a version would not take."""
+    """What the API of a version would refuse."""
     problems = []
     for item in objects:
         if item["apiVersion"] in FOREIGN:
@@ -63,8 +63,8 @@ def invalid(objects: list[dict], version: str) -> list[str]:
 
 
 def invalid_foreign(renderings: dict[str, list[dict]]) -> list[str]:
-    """What the Prometheus operator and cert-manager would not take of objects by the name of their rendering: by models that
-    are generated from their definitions. One call: Node.js starts slowly."""
+    """What the Prometheus operator and cert-manager would refuse, by the name of the rendering: according to models that are
+    generated from their definitions. One call for all, since Node.js starts slowly."""
     items = {name: [item for item in objects if item["apiVersion"] in FOREIGN] for name, objects in renderings.items()}
     script = """
 const models = {};

@@ -30,7 +30,7 @@ from ports import free_ports
 
 READY_WITHIN = 120
 TOKEN = "chart-checks"
-# What no server of these checks has: definitions of others.
+# Needs definitions of other projects, which no server of these checks has.
 UNDEFINED = merged(
     nested("metrics", {kind: {"enabled": False} for kind in ("serviceMonitor", "podMonitor", "prometheusRule")}),
     nested("tls.certManager.enabled", False),
@@ -210,14 +210,14 @@ def dry_runs(server: Server) -> list[str]:
         for item in render(merged(values, left_out), server.version):
             refused = server.accepts(item)
             problems += [f"{server.version}: {name}: {item['kind']}: {refused}"] * bool(refused)
-    # That it can refuse.
+    # Shows that a dry run can refuse an object.
     if not server.accepts(merged(render({}, server.version)[0], {"metadata": {"name": "No Name"}})):
         problems.append("an object with an impossible name is taken")
     return problems
 
 
 def dry_runs_on_other_servers() -> list[str]:
-    """The same on every further server that is named. What could not be tried is printed, and is no problem."""
+    """The same on every further server that is named. A version that could not be tried is printed, and is no problem."""
     problems = []
     first, *others = dict.fromkeys(Path(folder).resolve() for folder in sys.argv[1:])
     for binaries in others:

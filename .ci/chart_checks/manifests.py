@@ -190,7 +190,7 @@ def sidecar(server, binaries: Path, objects: list[dict]) -> list[str]:
     [mount] = application["volumeMounts"]
     files = {f"{mount['mountPath']}/{key}": content for key, content in one(objects, "ConfigMap")["data"].items()}
     where = {variable["name"]: variable["value"] for variable in application["env"]}
-    # kube-rs does without authorities in no case, not even over plain HTTP, and the image of an application may have none.
+    # kube-rs requires authorities even over plain HTTP, and the image of an application may have none.
     where["SSL_CERT_FILE"] = f"{ACCOUNT}/ca.crt"
     with tempfile.TemporaryDirectory() as folder:
         root = Root(Path(folder) / "gateway", {"kube-fanout": BINARY})

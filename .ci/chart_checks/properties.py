@@ -133,7 +133,7 @@ def laws(objects: list[dict]) -> list[str]:
     sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     if spec["terminationGracePeriodSeconds"] <= sleep + 20:
         problems.append("a pod is killed before its drain is over")
-    # Of a configuration in another's Secret, the values are believed.
+    # A configuration in an existing Secret is not known here.
     for probe in ("startupProbe", "livenessProbe", "readinessProbe") if has_config(objects) else ():
         is_tls = "tls" in yaml.safe_load(text_of(objects))["admin"]
         if (container[probe]["httpGet"]["scheme"] == "HTTPS") != is_tls:

@@ -37,7 +37,7 @@ SINCE = API_VERSIONS[1:]
 
 
 def application(values: dict, versions=()) -> tuple[list[dict], list[str]]:
-    """The objects of an application with the chart below it, and what the API of these versions would not take of them."""
+    """The objects of an application with the chart below it, and what the API of these versions would refuse."""
     with tempfile.TemporaryDirectory() as folder:
         chart_of = Path(folder) / "application"
         (chart_of / "templates").mkdir(parents=True)
