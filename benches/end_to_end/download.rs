@@ -93,7 +93,7 @@ pub(crate) async fn first_sync(world: &World) -> Result<Vec<Line>> {
         line("first sync beside a mere download (baseline): time", "ms", 50, &|cost| milliseconds(cost.time))
             .times_baseline(1.2),
         line("the same: the fastest of them", "ms", 0, &|cost| milliseconds(cost.time)),
-        line("the same: CPU of the gateway and of who downloads", "ms", 50, &|cost| milliseconds(cost.cpu)),
+        line("the same: CPU of the gateway and of the downloader", "ms", 50, &|cost| milliseconds(cost.cpu)),
         line("the same: most memory", "MB", 50, &|cost| cost.memory as f64 / 1e6).times_baseline(1.5),
     ])
 }

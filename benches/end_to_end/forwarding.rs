@@ -19,7 +19,7 @@ use crate::{
 };
 
 const NGINX: &str = "/usr/sbin/nginx";
-/// The number of times that nginx is looked at while it ends, and the time between two looks.
+/// How often nginx is polled while it ends, and the time between two polls.
 const LOOKS: usize = 40;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

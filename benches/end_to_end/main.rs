@@ -33,7 +33,8 @@
 //! * `memory-idle`, `-watcher`, `-connection`: memory after each batch of watches; those of all batches stay open.
 //! * `first-sync`: a process of its own that downloads, whose memory is measured.
 //! * `forward`: three servers with a request each in turn, on one connection each.
-//! * `resumes`: watches from a version older than the gateway's start, which stay until the API server has lost them.
+//! * `resumes`: watches from a version older than the gateway's start, until none of them is left at the API
+//!   server.
 //! * `restart`: informers that are in sync when each has one certain object.
 //!
 //! Pods are realistic ones of 7 KB ([`pods`]); those of `load` are filled up to any size. Processes are started as in

@@ -34,7 +34,7 @@ pub(crate) struct Sizes {
     pub(crate) rate: f64,
     /// The number of clients that read full lists concurrently.
     pub(crate) readers: usize,
-    /// The number of seconds for which memory is measured, and for which the server is left alone before.
+    /// The number of seconds for which memory is measured, and for which the server is left alone beforehand.
     pub(crate) seconds: u64,
     /// Whether a real API server is started if there is one.
     pub(crate) real: bool,

@@ -16,7 +16,7 @@ use super::{
     stored::Stored,
 };
 
-/// The source of reads: the storage, and a cache that may be behind it.
+/// The source of reads: the storage, and a cache that may lag behind it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache<'a> {
     pub(crate) simulation: &'a Simulation,

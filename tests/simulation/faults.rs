@@ -13,7 +13,7 @@ use crate::{
 
 /// The longest time that a fault lasts, in ticks.
 const TICKS_MAX: u32 = 1_000;
-/// How long an API server restarts that does nothing else.
+/// How long a plain restart of an API server takes.
 const RESTART_TICKS: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub(crate) enum Fault {
     ApiServerDown(usize),
     /// It comes back as the newest program; if all are that already, as a newer one.
     ApiServerUpgraded(usize),
-    /// All API servers refuse it, and have forgotten by then what they did not tell it. The others hear of everything.
+    /// All API servers refuse it. Afterwards they have forgotten the changes that it missed; other gateways got them.
     GatewayCutOff(usize),
-    /// Nothing arrives, until everything does: shorter than connections live without an answer.
+    /// Nothing arrives for a while, then everything: shorter than the timeout of connections without an answer.
     Held {
         gateway: usize,
         api_server: usize,

@@ -26,7 +26,7 @@ pub(crate) struct Director {
     in_sync: Rc<Cell<usize>>,
 }
 
-/// The phase, as one who takes part in it sees it.
+/// The phase, as a participant sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Phases {
     phase: watch::Receiver<Phase>,

@@ -26,11 +26,11 @@ use crate::{
 
 const INFORMERS: usize = 12;
 const READERS: usize = 3;
-/// Who has to do something in each phase: these, and the writer.
+/// The parties that have to do something in each phase: these, and the writer.
 const PARTIES: usize = INFORMERS + READERS + GATEWAYS + 1;
 /// The longest time for which things go wrong, before all have to catch up.
 const TROUBLED_MAX: Duration = Duration::from_secs(60);
-/// How often they do.
+/// How often things go wrong.
 const TROUBLES: u32 = 10;
 /// How long the whole run may take.
 const WHOLE: Duration = Duration::from_secs(3_600);
@@ -38,13 +38,13 @@ const WHOLE: Duration = Duration::from_secs(3_600);
 const TICK: Duration = Duration::from_millis(20);
 /// The longest way of a message.
 const LATENCY_MAX: Duration = Duration::from_millis(80);
-/// One tick in so many, something goes wrong.
+/// Something goes wrong in one of this many ticks.
 const FAULT_EVERY: u32 = 200;
-/// Behind one calm in so many, the storage is restored from a backup.
+/// The storage is restored from a backup after one calm of this many.
 const RESTORE_EVERY: u32 = 4;
-/// Behind one calm in so many, and behind the last one, clients close everything.
+/// Clients close everything after one calm of this many, and after the last one.
 const REST_EVERY: u32 = 3;
-/// How far the caches of the API servers are behind.
+/// How far the caches of the API servers lag behind.
 const LAGS: [Duration; API_SERVERS] = [Duration::ZERO, Duration::from_millis(400), Duration::from_millis(1_500)];
 
 /// Plays a seed, and returns what happened.

@@ -61,7 +61,7 @@ impl Reader {
                     sleep(PAUSE.mul_f64(self.rng.f64())).await;
                     tokio::select! {
                         _ = self.list() => {}
-                        // Else it might compare what was there before a restore.
+                        // Otherwise it might compare with the state before a restore.
                         () = phases.until_not(phase) => {}
                     }
                     continue;
@@ -91,7 +91,7 @@ impl Reader {
         let is_limited = asked != Asked::Any && self.rng.bool();
         let Some(state) = self.pages(asked, is_limited).await else { return false };
         let version = state.version;
-        assert!(version <= self.client.world.sim.revision(), "{version} is an invention");
+        assert!(version <= self.client.world.sim.revision(), "{version} was never assigned");
         let least = match asked {
             Asked::MostRecent => acknowledged,
             Asked::Any => 0,

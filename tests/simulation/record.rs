@@ -7,7 +7,7 @@ use std::{
     rc::Rc,
 };
 
-/// Everything that clients were told and that was done to the servers, in order. Clones share it.
+/// Everything that clients received and that was done to the servers, in order. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record(Rc<RefCell<Recorded>>);
 

@@ -24,7 +24,7 @@ const REVIEWED: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) features: Features,
-    /// Changes that a watch of upstream can still be told of.
+    /// The number of changes that upstream keeps for watches.
     pub(crate) history: usize,
     /// Whether API servers are upgraded one after another. Then each gateway has all its connections to one of them:
     /// else it cannot know which program filled a cache (the chapter `consistency`).
@@ -53,7 +53,7 @@ impl Settings {
         Self { features, history, has_upgrades, gateways }
     }
 
-    /// Whether gateways ask upstream who a client is, and what it may read.
+    /// Whether gateways send reviews of clients to upstream.
     pub(crate) fn is_delegated(&self) -> bool {
         matches!(self.gateways[0].clients, ClientsConfig::Delegated(_))
     }
