@@ -213,7 +213,7 @@ async fn metrics_need_no_permission_by_default() {
     assert_eq!(scene.upstream.reviews(), (0, 0));
 }
 
-/// A certificate for `localhost` in that folder, and who trusts it.
+/// A certificate for `localhost` in that folder, and roots that trust it.
 fn certificate(folder: &Path) -> (TlsFiles, RootCertStore) {
     let files = write_certificate(folder, "localhost", IsCa::NoCa);
     let mut roots = RootCertStore::empty();

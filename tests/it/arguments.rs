@@ -1,4 +1,4 @@
-//! The command line: what is said of arguments, and the name of a plug-in of kubectl.
+//! The command line: errors about arguments, and the name of a plug-in of kubectl.
 
 use std::{
     fs,
@@ -84,7 +84,7 @@ async fn no_argument_of_any_command_shows_a_password() {
     let mut tried = 0;
     for command in commands.iter().filter(|command| *command != "help") {
         let help = text(&home.run(BINARY, &[command, "--help"]).await);
-        // What else is required, so that the value is looked at.
+        // The other required arguments, so that the value is parsed.
         let required: &[&str] = if command == "load" { &["--profile", "controllers"] } else { &[] };
         let options = options(&help);
         for option in options.iter().map(String::as_str).chain(["", "--nonsense"]) {

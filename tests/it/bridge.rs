@@ -51,7 +51,7 @@ fn unseen(world: &World) -> Vec<u64> {
         // It leaves a selector, and comes back.
         &|| world.label_pod("default/d", "y"),
         &|| world.label_pod("default/d", "x"),
-        // Of this one nothing is ever known.
+        // The gateway never learns of this one.
         &|| world.create_pod("default", "fleeting", "x"),
         &|| world.delete_pod("default/fleeting"),
     ];
@@ -241,11 +241,11 @@ async fn watches_of_another_gateway_end_at_the_bridge() {
         if changes {
             world.label_pod("default/a", "z");
         }
-        // Of this one nothing is ever known.
+        // The gateway never learns of this one.
         world.create_pod("default", "fleeting", "x");
         world.delete_pod("default/fleeting");
         forget(&world).await;
-        assert_eq!(open.rest().await, (String::new(), Route::Served), "it was told of the bridge");
+        assert_eq!(open.rest().await, (String::new(), Route::Served), "it got events of the bridge");
         let again = world.client().watch_with(&path, via).await.rest().await;
         assert_eq!(again.1, Route::Forwarded("before_fill".to_owned()));
         assert!(again.0.contains(r#""code":410"#), "{}", again.0);

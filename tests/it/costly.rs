@@ -22,12 +22,12 @@ fn absent(labels: usize) -> String {
     format!("labelSelector={}", joined(labels, |number| format!("!k{number}")))
 }
 
-/// The same.
+/// Selects all pods.
 fn none_of(values: usize) -> String {
     format!("labelSelector=k%20notin%20%28{}%29", joined(values, |number| format!("v{number}")))
 }
 
-/// The same.
+/// Selects all pods.
 fn not_in(namespaces: usize) -> String {
     format!("fieldSelector={}", joined(namespaces, |number| format!("metadata.namespace%21%3Dn{number}")))
 }

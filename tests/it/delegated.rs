@@ -50,7 +50,7 @@ impl Scene {
         }
         let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
         access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
-        let gateway = Gateway::start_before(access, |config| {
+        let gateway = Gateway::start_in_front_of(access, |config| {
             config.clients = delegated();
             change(config);
         })

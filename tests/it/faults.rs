@@ -251,7 +251,7 @@ async fn initial_events_of_a_state_that_upstream_lost_are_broken_off() {
     until("the end of the cache", given_up).await;
     let (text, route) = watch.rest().await;
     assert_eq!(route, Route::Served);
-    assert!(!text.contains("initial-events-end"), "a state that is gone was told as if it were whole");
+    assert!(!text.contains("initial-events-end"), "a state that is gone was sent as if it were complete");
 }
 
 #[tokio::test]

@@ -427,7 +427,7 @@ async fn two_servers_have_their_turns() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_none_for_tests_is_refused() {
+async fn a_cluster_that_is_not_for_tests_is_refused() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
     let options = options(server.url(), "duration: 100ms\nworkloads: [{list: {resource: pods}}]");
@@ -449,7 +449,7 @@ async fn a_cluster_that_is_none_for_tests_is_refused() {
     assert!(load(&options, pending()).await.is_ok());
     server.kill().await;
     let error = load(&told, pending()).await;
-    assert!(error.is_ok(), "who is told not to ask measures what there is: {error:?}");
+    assert!(error.is_ok(), "--i-know measures a server that does not answer, too: {error:?}");
     let error = load(&options, pending()).await.unwrap_err();
     assert!(matches!(error, LoadError::Unreachable(..)), "{error:?}");
 }

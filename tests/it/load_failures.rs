@@ -82,7 +82,7 @@ fn with<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 async fn the_exit_code_says_what_kind_of_failure_it_was() {
     let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
     let server = sim.start().await.unwrap();
-    // In production, for all that its server says.
+    // A server that may be one of a production cluster.
     let production = Sim::new();
     production.upgrade("v1.36.0", &resource("pods"), |_| {}).unwrap();
     let strange = production.start().await.unwrap();
@@ -125,7 +125,7 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_or_is_none_is_told_with_what_to_do() {
+async fn a_server_that_refuses_or_is_no_api_server_is_reported_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     write_profile(folder.path(), "good.yaml", "duration: 200ms\nworkloads: [{rate: 20, list: {resource: configmaps}}]");
     let body = |code| format!(r#"{{"kind":"Status","apiVersion":"v1","message":"not you","code":{code}}}"#);

@@ -50,7 +50,7 @@ async fn lists_have_all_their_pages() {
         sim.create(widget(&format!("widget-{index}"), "1")).unwrap();
     }
     let server = sim.start().await.unwrap();
-    // The metadata of a list is behind the items of custom resources, and binary in protobuf.
+    // The metadata of a list follows the items of custom resources, and is binary in protobuf.
     for (resource, encoding) in [("widgets.v1.example.com", "json"), ("pods", "protobuf"), ("pods", "metadata")] {
         let counted = resource.replace("v1.", "");
         let before = sim.counts().requests("list", &counted);

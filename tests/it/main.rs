@@ -7,7 +7,7 @@ mod harness;
 
 // The admin port.
 mod admin;
-// What is said of the command line.
+// Errors about the command line.
 mod arguments;
 // The audit log, and reads that cannot be logged.
 mod audit;

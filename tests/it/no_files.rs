@@ -121,7 +121,7 @@ async fn no_command_writes_a_file_that_was_not_asked_for() {
     let folders = Folders::new(&server.url());
     let before = folders.contents();
     assert_eq!(before.len(), 3, "{before:?}");
-    // That a file which is written to is found.
+    // Shows that `written_to` finds an open file.
     let file = fs::File::create(folders.socket("file")).unwrap();
     assert!(written_to(std::process::id()).contains(&folders.socket("file")));
     drop(file);

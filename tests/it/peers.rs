@@ -54,10 +54,10 @@ fn peers(address: &str) -> impl FnOnce(&mut Config) {
 
 /// A gateway that has pods in memory and answers peers, in front of its upstream.
 async fn first() -> World {
-    first_before(Sim::new()).await
+    first_in_front_of(Sim::new()).await
 }
 
-async fn first_before(sim: Sim) -> World {
+async fn first_in_front_of(sim: Sim) -> World {
     let world = World::start_with(sim, peers(NOWHERE)).await;
     for name in ["a", "b", "c"] {
         world.create_pod("default", name, "x");
@@ -78,12 +78,12 @@ fn asked_upstream(world: &World) -> (u64, u64) {
     (counts.requests("list", "pods"), counts.requests("watch", "pods"))
 }
 
-/// How many questions to peers have come to that, in all tests.
+/// The number of questions to peers with this outcome, in all tests.
 fn questions(outcome: &str) -> u64 {
     counted("kube_fanout_peer_questions_total{", outcome)
 }
 
-/// How many caches of the resource were filled from there, in all tests.
+/// The number of caches of the resource that were filled from this source, in all tests.
 fn fills(resource: &str, source: &str) -> u64 {
     counted(&format!(r#"kube_fanout_cache_fills_total{{resource="{resource}""#), source)
 }
@@ -197,7 +197,7 @@ async fn a_new_gateway_has_the_state_of_a_peer_and_a_watch_of_its_own() {
 #[tokio::test]
 async fn upstream_sends_no_state_to_a_gateway_that_has_a_peer_s() {
     let world = first().await;
-    // Of the first request for pods, upstream would send these, and no peer knows them.
+    // Upstream sends these for the first request for pods, and a peer does not know them.
     let silently = |pod: &mut Value| pod["metadata"]["labels"]["app"] = "upstream".into();
     world.sim.change_silently(&pods(), "default/a", silently).unwrap();
     let gateway = second(&world, world.client().url()).await;
@@ -345,7 +345,7 @@ async fn items_that_cannot_be_used_are_logged_once_and_read_no_further() {
     let world = first().await;
     let answer = recorded(&world, PODS).await;
     let invalid = json!({"metadata": {"name": "x".repeat(1000)}, "invalid": 1});
-    // Of a body that is never sent completely.
+    // The rest of this body is never sent.
     let answer = with_items(&answer, |items| *items = vec![invalid; 16_000]);
     let answer = answer.replacen("\r\n\r\n", "\r\ncontent-length: 1000000000\r\n\r\n", 1);
     let (peer, lines) = (Fake::start(Some(answer)).await, Lines::default());
@@ -368,7 +368,7 @@ async fn a_state_of_another_time_is_refused() {
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
     let new = recorded(&world, PODS).await;
     assert_refused(&world, Some(old), PODS, "old").await;
-    // Of the peer's state nothing is left, and it has not noticed that.
+    // Upstream has lost the state that the peer holds, and the peer has not noticed it.
     world.sim.rewind(at).unwrap();
     assert_refused(&world, Some(new), PODS, "ahead").await;
 }
@@ -396,7 +396,7 @@ async fn a_cache_that_was_given_up_is_filled_by_upstream() {
 async fn behind_an_upstream_without_watch_list_no_state_is_taken() {
     let sim = Sim::new();
     sim.set_features(Features { watch_list: false, ..Features::default() });
-    let world = first_before(sim).await;
+    let world = first_in_front_of(sim).await;
     let peer = Fake::start(Some(recorded(&world, PODS).await)).await;
     let gateway = second(&world, &peer.url).await;
     assert_same(&world, passing(STEP, gateway.client.get(PODS)).await, PODS).await;
@@ -416,7 +416,7 @@ async fn a_state_is_refused_if_upstream_was_upgraded_during_the_search() {
     assert_refused_at(&world, &peer.url, PODS, "server").await;
 }
 
-/// The answer of a gateway of that name which fetches the state.
+/// The answer of a gateway with this name that is fetching the state.
 fn filling(name: u128) -> String {
     let name = Uuid::from_u128(name).simple();
     let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nkube-fanout-lot: 0\r\n";
@@ -446,14 +446,14 @@ async fn a_state_that_a_peer_never_has_is_awaited_for_a_limited_time() {
 }
 
 #[tokio::test]
-async fn those_who_may_list_a_resource_are_told_that_it_is_being_fetched() {
+async fn a_user_who_may_list_a_resource_learns_that_it_is_being_fetched() {
     let upstream = Guarded::start(Sim::new()).await;
     upstream.add_user(GATEWAY_TOKEN, "gateway");
     upstream.grant("gateway", "list", "pods");
     let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
     access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
     let mute = Fake::start(None).await;
-    let gateway = Gateway::start_before(access, |config| {
+    let gateway = Gateway::start_in_front_of(access, |config| {
         config.clients = delegated();
         peers(&mute.url)(config);
     })
@@ -538,7 +538,7 @@ async fn delegated_source(may_list: bool) -> (Route, u64) {
     access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
     let start = async |peer: &str| {
         let change = peers(peer);
-        Gateway::start_before(access.clone(), |config| {
+        Gateway::start_in_front_of(access.clone(), |config| {
             config.clients = delegated();
             change(config);
         })
@@ -560,7 +560,7 @@ async fn delegated_source(may_list: bool) -> (Route, u64) {
 
 #[tokio::test]
 async fn a_peer_gives_its_state_to_those_who_may_list_it() {
-    // Whether there is watch-list; then the bookmark and the watch, or the watch-list alone.
+    // The question whether upstream has watch-list; then the bookmark and the watch, or the watch-list alone.
     assert_eq!(delegated_source(true).await, (Route::Served, 3));
     assert_eq!(delegated_source(false).await, (Route::Served, 2));
 }
@@ -604,8 +604,8 @@ fn renamed(object: &Value, singular: &str) -> Value {
 /// Of 20 gateways, by chance no more than this ask upstream.
 const FEW: u64 = 5;
 
-/// Fills that many gateways together, of which that many have the state already. Returns how many of them, with these,
-/// got their state from upstream and from a peer.
+/// Starts `warm` gateways that have the state, then fills `cold` others together. Returns how many of all of them got
+/// their state from upstream, and how many from a peer.
 async fn filled_together(singular: &str, warm: usize, cold: usize) -> (u64, u64) {
     let (sim, balancer) = (Sim::new(), Balancer::start().await);
     let server = sim.start().await.unwrap();

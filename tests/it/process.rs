@@ -360,7 +360,7 @@ async fn the_status_equals_the_metrics_and_names_are_text() {
     assert_eq!(cache.upstream_watches, 1);
     let reasons: Vec<_> = status.forwarded.iter().map(|row| (row.reason.as_str(), row.requests)).collect();
     assert_eq!(reasons, [("most_recent", 1)]);
-    let client = status.clients.iter().find(|client| client.user_agent == hostile).expect("the client is told of");
+    let client = status.clients.iter().find(|client| client.user_agent == hostile).expect("the client is listed");
     assert_eq!((client.served, client.forwarded), (3, 0));
     let connections = status.limits.iter().find(|limit| limit.name == "connections").unwrap();
     assert_eq!(connections.most, Some(10_000));
@@ -411,7 +411,7 @@ async fn a_port_without_a_host_is_a_local_one() {
     let (output, head) = within("the request", join(status, asked)).await;
     assert!(head.starts_with("GET /status.json "), "{head}");
     assert!(head.contains("\r\nauthorization: Bearer admin\r\n"), "{head}");
-    assert_eq!(output.unwrap().status.code(), Some(3), "a status without a state is that of no ready gateway");
+    assert_eq!(output.unwrap().status.code(), Some(3), "a status without a state does not count as ready");
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ async fn one_cache_that_notices_it_gives_up_all() {
     gateway.warm("/api/v1/pods").await;
     gateway.warm("/api/v1/configmaps").await;
     server.sim.send_replace(new);
-    // That of pods goes on for minutes.
+    // The watch of pods continues for minutes.
     old.end_watches(Some("configmaps"));
     assert_new(&gateway, CONFIG_MAPS).await;
     assert_new(&gateway, PODS).await;

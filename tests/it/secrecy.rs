@@ -105,7 +105,7 @@ async fn trace_shows_no_credentials_and_no_content_of_secrets() {
             upstream.grant("jane", verb, "secrets");
         }
         access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
-        let gateway = Gateway::start_before(access, |config| config.clients = delegated()).await;
+        let gateway = Gateway::start_in_front_of(access, |config| config.clients = delegated()).await;
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = log_subscriber(LogFormat::Json, LevelFilter::TRACE, move || writer.clone());

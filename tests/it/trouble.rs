@@ -222,7 +222,7 @@ async fn a_prewarmed_resource_that_is_not_cached_is_reported_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_peer_that_cannot_be_reached_is_told_in_words() {
+async fn a_peer_that_cannot_be_reached_is_reported_in_words() {
     let gateway = Process::start("logging: {format: json}\ncache: {peers: {addresses: ['http://127.0.0.1:1']}}").await;
     assert!(shown(&gateway.admin, 0).await.contains("\npeer      http://127.0.0.1:1, not asked yet\n"));
     assert!(gateway.get("/api/v1/pods?resourceVersion=0").await.starts_with("HTTP/1.1 200"));
@@ -245,7 +245,7 @@ async fn a_peer_that_cannot_be_reached_is_told_in_words() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_this_gateway_alone_is_told_as_such_and_fills_no_log() {
+async fn a_peer_that_is_this_gateway_alone_is_reported_as_such_and_fills_no_log() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let fields = format!("logging: {{format: json}}\ncache: {{peers: {{addresses: ['{address}']}}}}");

@@ -167,7 +167,7 @@ fn without_version(text: &str) -> String {
     }
 }
 
-/// The metadata of a list are before its items or, for custom resources, after them.
+/// The metadata of a list precedes its items or, for custom resources, follows them.
 fn replace_collection_version(text: &str, version: &str) -> String {
     let is_custom = text.trim_start_matches(['{', ' ', '\n']).starts_with("\"apiVersion\"");
     let at = if is_custom { text.rfind("\"resourceVersion\"") } else { text.find("\"resourceVersion\"") }.unwrap();

@@ -41,11 +41,11 @@ impl Gateway {
     }
 
     pub(crate) async fn start_with(upstream: &str, change: impl FnOnce(&mut Config)) -> Self {
-        Self::start_before(kube_client::Config::new(upstream.parse().unwrap()), change).await
+        Self::start_in_front_of(kube_client::Config::new(upstream.parse().unwrap()), change).await
     }
 
     /// Starts in front of an upstream that requires credentials.
-    pub(crate) async fn start_before(upstream: kube_client::Config, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start_in_front_of(upstream: kube_client::Config, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = defaults();
         change(&mut config);
         let bound = listener::bind(&config.listeners[0]).await.unwrap();

@@ -245,7 +245,7 @@ impl Informer {
     fn bookmark(&mut self, object: &Value) {
         let version = version_of(object);
         let is_end = object["metadata"]["annotations"][INITIAL_EVENTS_END] == "true";
-        assert_eq!(is_end, self.initial.is_some(), "the end bookmark comes once, behind the initial events");
+        assert_eq!(is_end, self.initial.is_some(), "the end bookmark comes once, after the initial events");
         if let Some(initial) = self.initial.take() {
             assert!(version >= self.acknowledged, "a state of {version} as the most recent of {}", self.acknowledged);
             return self.replace(initial, version);
