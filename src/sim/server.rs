@@ -1,6 +1,12 @@
 //! Serves on a TCP port: HTTP/1.1, and HTTP/2 without TLS for clients with prior knowledge.
 
-use std::{convert::Infallible, io, net::SocketAddr, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -9,7 +15,7 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     task::JoinSet,
     time::sleep,
 };
@@ -70,7 +76,7 @@ impl Sim {
         let tasks = Tasks::new();
         let (sim, stop) = (self.clone(), tasks.token().clone());
         tasks.spawn("sim", async move { sim.serve(listener, stop).await });
-        Ok(SimServer { sim: self.clone(), address, tasks })
+        Ok(SimServer { sim: self.clone(), address, tasks, reserved: Mutex::default() })
     }
 }
 
@@ -80,6 +86,8 @@ pub struct SimServer {
     sim: Sim,
     address: SocketAddr,
     tasks: Tasks,
+    /// Reserves the port while the server is down, so that no other program gets it. Connections are refused.
+    reserved: Mutex<Option<TcpSocket>>,
 }
 
 impl SimServer {
@@ -95,12 +103,23 @@ impl SimServer {
     /// Ends watches cleanly and closes the port.
     pub async fn stop(&self) {
         self.tasks.drain(GRACE * 2).await;
+        self.reserve();
     }
 
     /// Breaks every connection and closes the port, as a crash would.
     pub async fn kill(&self) {
         self.sim.simulation().census.order(None, Order::Cut);
         self.tasks.drain(Duration::ZERO).await;
+        self.reserve();
+    }
+
+    fn reserve(&self) {
+        // Without a reservation the next start fails if another program has the port then.
+        *self.reserved() = bound(self.address).ok();
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, Option<TcpSocket>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts again on the same port after a stop or a kill. The data is unchanged; watches from earlier versions get
@@ -110,9 +129,19 @@ impl SimServer {
     /// Another program has taken the port.
     pub async fn start_again(&mut self) -> io::Result<()> {
         self.sim.forget_history();
+        drop(self.reserved().take());
         *self = self.sim.start_at(self.address).await?;
         Ok(())
     }
+}
+
+/// A socket at this address, which does not listen.
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections that have just been closed keep the address for a while.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 async fn connection<I>(sim: Sim, stream: I, server: Server, stop: CancellationToken)
