@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The maximum time for the gateway to start, to fill a cache, or to log a finished request.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The origin of a response, and why it was not memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

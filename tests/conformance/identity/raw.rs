@@ -170,7 +170,7 @@ const CLEAR: [&str; 5] = [
     "a bad token in a subprotocol",
 ];
 /// Longer than any silence between two responses.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(6);
 
 /// Sends all requests to the server and the gateways, and checks the results.
 pub(super) async fn run(

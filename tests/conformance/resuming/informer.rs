@@ -86,7 +86,7 @@ impl Informer {
     pub(super) async fn run(mut self, watching: &watch::Sender<usize>) -> Result<Self> {
         let started = Instant::now();
         loop {
-            ensure!(started.elapsed() < PATIENCE * 30, "incomplete after {} watches", self.told.watches);
+            ensure!(started.elapsed() < PATIENCE * 10, "incomplete after {} watches", self.told.watches);
             if self.version.is_none() && !self.is_streaming {
                 self.list().await?;
             }
