@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::client::Endpoint;
 
-/// Gives connections to its backends in turns.
+/// Distributes connections to its backends in turn.
 pub(crate) struct Balancer {
     pub(crate) endpoint: Endpoint,
     listener: TcpListener,

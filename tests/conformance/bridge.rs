@@ -72,10 +72,10 @@ async fn run(side: &mut Side, followed: Followed, certificates: &Certificates) -
     // would cost every informer a list.
     let expired: Vec<_> = told.iter().flat_map(|told| told.expired.iter().map(|(version, _)| *version)).collect();
     tally.holds("lists are few when both are killed", holds(informers * 2, lists), || {
-        format!("{}, behind {expired:?}", said(lists))
+        format!("{}, after {expired:?}", said(lists))
     });
     if !expired.is_empty() {
-        tally.note(format!("listed again behind {expired:?}"));
+        tally.note(format!("listed again after {expired:?}"));
     }
     tally.note(format!(
         "{informers} informers, {kills} kills of the API server, of the gateway and of both, {changes} changes: \

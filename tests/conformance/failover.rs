@@ -19,7 +19,7 @@ use crate::{
     servers::Server,
 };
 
-/// How much is done.
+/// The size of the scenario.
 #[derive(Clone, Copy)]
 struct Sizes {
     informers: usize,
@@ -29,9 +29,9 @@ struct Sizes {
 
 const GATE: Sizes = Sizes { informers: 40, rounds: 1 };
 const FULL: Sizes = Sizes { informers: 100, rounds: 5 };
-/// Changes between two of the things that are done.
+/// The number of changes between two faults.
 const CHANGES: usize = 60;
-/// Forwarded reads after each of them.
+/// The number of forwarded reads after each fault.
 const READS: usize = 20;
 
 /// The servers of the gateway, and the truth.

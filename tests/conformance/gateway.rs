@@ -24,7 +24,7 @@ use crate::{
 /// The maximum time for the gateway to start, to fill a cache, or to log a finished request.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The origin of a response, and why it was not memory.
+/// The origin of a response, and the reason if it was not memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// `served`, `forwarded` or `rejected`.
@@ -37,7 +37,7 @@ struct Seen {
     addresses: HashMap<String, String>,
     /// By user agent, which is unique for each request of the suite.
     outcomes: HashMap<String, Outcome>,
-    /// Whether the log is read no further, and the open pipe from which it is not read.
+    /// Whether the log is no longer read, and the pipe that stays open then.
     is_unread: bool,
     unread: Option<BufReader<ChildStderr>>,
 }
@@ -65,11 +65,11 @@ impl Gateway {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
-        Self::start_before(name, fields, &server.kubeconfig, certificates, folder).await
+        Self::start_in_front_of(name, fields, &server.kubeconfig, certificates, folder).await
     }
 
     /// The same in front of the server of a kubeconfig.
-    pub(crate) async fn start_before(
+    pub(crate) async fn start_in_front_of(
         name: &str,
         fields: &str,
         upstream: &Path,
@@ -80,7 +80,7 @@ impl Gateway {
         Self::start_at(name, &upstream, fields, certificates, folder).await
     }
 
-    /// With several servers of one cluster, or what is said to be that; the kubeconfig of the first one.
+    /// With several servers, configured as those of one cluster; the kubeconfig of the first one.
     pub(crate) async fn start_among(name: &str, servers: &[&Server], certificates: &Certificates) -> Result<Self> {
         let first = servers.first().context("no server")?;
         let addresses: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.address())).collect();

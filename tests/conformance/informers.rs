@@ -69,7 +69,7 @@ const JAVASCRIPT: &str = r#"
 import * as k8s from "@kubernetes/client-node";
 const config = new k8s.KubeConfig();
 config.loadFromFile(process.argv[2]);
-// Else it takes no HTTP, not even on loopback.
+// Otherwise it does not accept HTTP, not even on loopback.
 config.clusters = config.clusters.map((cluster) => ({ ...cluster, skipTLSVerify: true }));
 const core = config.makeApiClient(k8s.CoreV1Api);
 const labelSelector = "informers=yes";

@@ -66,7 +66,7 @@ const JAVASCRIPT: &str = r#"
 import * as k8s from "@kubernetes/client-node";
 const config = new k8s.KubeConfig();
 config.loadFromFile(process.argv[2]);
-// Else it takes no HTTP, not even on loopback.
+// Otherwise it does not accept HTTP, not even on loopback.
 config.clusters = config.clusters.map((cluster) => ({ ...cluster, skipTLSVerify: true }));
 const list = await config.makeApiClient(k8s.CoreV1Api).listSecretForAllNamespaces({ resourceVersion: "0" });
 for (const o of list.items) console.log(`${o.metadata.namespace}/${o.metadata.name}`);
@@ -102,7 +102,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates, kubectls: &[Pa
     pages(&gateway, &expected, &mut tally).await?;
     informer(&gateway, direct, &expected, &mut tally).await?;
     clients(&gateway, kubectls, &expected, &mut tally).await?;
-    tally.equal("lists asked of upstream behind the fill", &before, &scans(direct).await?);
+    tally.equal("lists sent to upstream after the fill", &before, &scans(direct).await?);
 
     // The other encoding needs its own fill. Responses from upstream's cache are not scans of its storage.
     gateway.warm_as(COLLECTION, wire::CONTENT).await?;

@@ -104,7 +104,7 @@ impl Cost {
     }
 }
 
-/// The number of open watches, once it is that: those of proofs end within seconds.
+/// The number of open watches, once it is `expected`: the watches of proofs end within seconds.
 async fn settled(server: &Endpoint, expected: usize) -> Result<usize> {
     let started = Instant::now();
     loop {

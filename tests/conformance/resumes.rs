@@ -93,7 +93,7 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     }
     for ((version, _), watch) in asks.into_iter().zip(watches) {
         let told = until(changed, watch).await?;
-        tally.equal(&format!("versions of the events behind {version}"), &expected[&version], &told);
+        tally.equal(&format!("versions of the events after {version}"), &expected[&version], &told);
     }
     direct.delete(&format!("{part}/{name}")).await?;
     Ok(tally)

@@ -61,7 +61,7 @@ pub(crate) async fn run(side: &mut Side) -> Result<Tally> {
 /// while all clients were watching.
 async fn script(side: &mut Side, api: &Endpoint, mut watchers: watch::Receiver<usize>) -> Result<f64> {
     let all = watchers.wait_for(|watching| *watching >= WATCHERS);
-    drop(timeout(PATIENCE * 3, all).await.context("not everybody came to watch")??);
+    drop(timeout(PATIENCE * 3, all).await.context("some clients do not watch")??);
     changes(api, "before").await?;
     let upstream = upstream_watches(api).await?;
 

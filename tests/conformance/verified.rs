@@ -97,7 +97,7 @@ async fn check(side: &Side, certificates: &Certificates, relay: SocketAddr) -> R
 async fn start(certificates: &Certificates, relay: SocketAddr) -> Result<Gateway> {
     let kubeconfig = certificates.kubeconfig("losing-relay", &format!("http://{relay}"))?;
     let fields = format!("cache: {{verifyInterval: {INTERVAL}}}");
-    Gateway::start_before("gateway-verified", &fields, &kubeconfig, certificates, &certificates.folder).await
+    Gateway::start_in_front_of("gateway-verified", &fields, &kubeconfig, certificates, &certificates.folder).await
 }
 
 fn name(number: usize) -> String {

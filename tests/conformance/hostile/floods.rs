@@ -1,4 +1,4 @@
-//! Attacks that ask for as long as the bystander takes.
+//! Attacks that send requests for as long as the bystander runs.
 
 use std::{
     sync::{
@@ -114,7 +114,7 @@ impl Scene<'_> {
         self.flood("invented versions", vec![FLOODING], SLOW_FLOOD, quiet, request).await
     }
 
-    /// Requests of which each is a line in the log.
+    /// Requests each of which writes a line to the log.
     pub(super) async fn unread_log(&mut self, quiet: &Times) -> Result<()> {
         self.delegated.gateway.stop_reading();
         let request = |_| (LIST.to_owned(), Some("Bearer conformance-keeper".to_owned()));

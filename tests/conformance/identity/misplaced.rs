@@ -1,9 +1,9 @@
 //! A front-proxy certificate of the authority of clients' certificates: the server would take every client for the
 //! certificate's own user, here an administrator.
 //!
-//! A server with SelfSubjectReviews says so, and the gateway does not start. An older one lets an administrator ask for
-//! what it does not have, and says nothing: then no client is forwarded with that certificate. If it comes in place of
-//! a good one while the gateway runs, the good one stays in use.
+//! A server with SelfSubjectReviews reveals this, and the gateway does not start. An older server answers an
+//! administrator's review with 404, which reveals nothing: then no client is forwarded with that certificate. If it
+//! comes in place of a good one while the gateway runs, the good one stays in use.
 
 use std::{fs, path::Path};
 

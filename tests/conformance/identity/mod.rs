@@ -126,7 +126,7 @@ async fn forgotten(matrix: &Matrix, delegated: &Delegated, callers: &[Caller]) -
     let started = Instant::now();
     while !matrix.changed(callers).await? {
         let gateway = &delegated.secure;
-        anyhow::ensure!(started.elapsed() < TTL + PATIENCE, "{gateway} still answers who may not ask any more");
+        anyhow::ensure!(started.elapsed() < TTL + PATIENCE, "{gateway} still answers a user whose role was revoked");
         sleep(POLL).await;
     }
     Ok(())

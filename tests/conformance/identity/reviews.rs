@@ -49,14 +49,14 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.known(&mut tally).await?;
     scene.relay.close();
     let closed = Instant::now();
-    scene.everybody("reviews stopped", false, &mut tally).await?;
+    scene.all_users("reviews stopped", false, &mut tally).await?;
     roles::swap(api).await?;
     scene.forgotten(closed, &mut tally).await?;
-    scene.everybody("reviews stopped, what was known is forgotten", true, &mut tally).await?;
+    scene.all_users("reviews stopped, what was known is forgotten", true, &mut tally).await?;
     scene.relay.open();
     let served = scene.until("token, outsider", "served").await?;
     tally.equal("served as soon as there are reviews again", &200, &served.status);
-    scene.everybody("reviews are back", false, &mut tally).await?;
+    scene.all_users("reviews are back", false, &mut tally).await?;
     roles::restore(api).await?;
     Ok(tally)
 }
@@ -95,7 +95,7 @@ impl Scene {
     }
 
     /// All users get the same responses as directly; if `forwarded`, from upstream.
-    async fn everybody(&self, when: &str, forwarded: bool, tally: &mut Tally) -> Result<()> {
+    async fn all_users(&self, when: &str, forwarded: bool, tally: &mut Tally) -> Result<()> {
         for (row, user) in self.users.iter().enumerate() {
             let direct = self.direct[row].send(&Ask::get(LIST)).await?;
             let (actual, by) = self.ask(user.name).await?;
