@@ -23,8 +23,10 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::client::tls_config;
 
-/// The maximum time for the head of a response.
+/// The maximum time for the head of a response that the gateway may hold back.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The maximum time for the head of a response that must come, on a busy machine.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const JSON: &str = "application/json";
 
@@ -43,6 +45,7 @@ pub(super) struct Attack {
     sender: SendRequest<Empty<Bytes>>,
     base: String,
     accept: &'static str,
+    patience: Duration,
     _driver: JoinSet<()>,
 }
 
@@ -77,12 +80,12 @@ impl Victim {
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();
         driver.spawn(async move { connection.await.unwrap_or_default() });
-        Ok(Attack { sender, base: self.base.clone(), accept: self.accept, _driver: driver })
+        Ok(Attack { sender, base: self.base.clone(), accept: self.accept, patience: PATIENCE, _driver: driver })
     }
 
     /// A connection that sends one request, with these further header lines, reads the status, and then stays open.
     pub(super) async fn keep(&self, from: u8, path: &str, lines: &str) -> Kept {
-        match timeout(PATIENCE, self.kept(from, path, lines)).await {
+        match timeout(LONG_PATIENCE, self.kept(from, path, lines)).await {
             Ok(Ok((status, stream))) => Kept { status: Some(status), _stream: Some(stream) },
             Ok(Err(_)) | Err(_) => Kept { status: None, _stream: None },
         }
@@ -100,6 +103,11 @@ impl Victim {
 }
 
 impl Attack {
+    /// For requests that must all be answered.
+    pub(super) fn patient(self) -> Self {
+        Self { patience: LONG_PATIENCE, ..self }
+    }
+
     /// The unread responses that were not refused.
     pub(super) async fn ask(
         &self,
@@ -121,7 +129,7 @@ impl Attack {
     }
 
     async fn all(&self, requests: impl Iterator<Item = request::Builder>) -> Vec<Response<Incoming>> {
-        let asked = requests.map(|request| timeout(PATIENCE, self.one(request)));
+        let asked = requests.map(|request| timeout(self.patience, self.one(request)));
         future::join_all(asked).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
     }
 

@@ -76,7 +76,7 @@ impl Scene<'_> {
         let before = self.reached("answers_per_address").await?;
         let mut held = Vec::new();
         for _ in 0..REFUSED_CONNECTIONS {
-            let attack = self.victim.unread(REFUSED).await?;
+            let attack = self.victim.unread(REFUSED).await?.patient();
             let answers = attack.ask_malformed(STREAMS).await;
             held.push((attack, answers));
         }
@@ -128,7 +128,7 @@ impl Scene<'_> {
         let api = &self.side.server.endpoint;
         let mut open = Vec::new();
         for _ in 0..OPEN_WATCHES / STREAMS {
-            let connection = self.victim.unread(DAEMON_SET).await?;
+            let connection = self.victim.unread(DAEMON_SET).await?.patient();
             let reader = || Some("Bearer conformance-reader".to_owned());
             let answers = connection.ask(0..STREAMS, |_| (NODE_WATCH.to_owned(), reader())).await;
             self.tally.equal(&format!("{name}: the bystander's other watches"), &STREAMS, &answers.len());
