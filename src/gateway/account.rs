@@ -69,6 +69,13 @@ impl Accounts {
         Self { watches, waits, proofs, audit }
     }
 
+    /// Fails while no answer from memory could be logged. To be called before a read costs anything: its place in the
+    /// log is only taken once there is an answer ([`Self::open`]).
+    pub(super) fn can_log(&self) -> Result<(), ForwardReason> {
+        let permits = self.audit.as_ref().is_none_or(AuditLog::permits_answers);
+        if permits { Ok(()) } else { Err(ForwardReason::Unaudited) }
+    }
+
     /// Copies what is needed of a request that has just come from `client`.
     pub(super) fn asked<B>(&self, request: &Request<B>, client: Option<IpAddr>) -> Asked {
         Asked {

@@ -115,6 +115,7 @@ impl Stages {
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
         let route = route::decide(request, &context.info, &self.cachers.excluded())?;
+        self.accounts.can_log()?;
         let (target, verb) = (route.target, route.options.verb());
         let config = self.settings.reads();
         let unanswerable = || route::unanswerable(&route, config.most_recent, &self.cachers);

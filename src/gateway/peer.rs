@@ -107,6 +107,7 @@ impl Stages {
         let Route { options: ReadOptions::List(options), target, include_object, .. } = &route else {
             return Err(ForwardReason::Representation.into());
         };
+        self.accounts.can_log()?;
         let held = || filling::held(&self.cachers, &route);
         let lot = || filling::lot(&self.cachers, &route);
         // No review is sent for a cache that is not there.

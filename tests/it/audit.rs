@@ -27,6 +27,30 @@ async fn reads_that_cannot_be_logged_are_not_answered_from_memory() {
     assert_eq!(scene.get("jane-token", &watch).await.route, forwarded("unaudited"));
 }
 
+/// Before anything else: they cause no reviews and no caches.
+#[tokio::test]
+async fn reads_that_cannot_be_logged_are_forwarded_at_once() {
+    let scene = Scene::start_with(|config| config.audit.path = Some("/dev/full".into())).await;
+    let unaudited = async || (scene.get("jane-token", PODS).await.route == forwarded("unaudited")).then_some(());
+    until("the first event has failed to be written", unaudited).await;
+    for verb in ["list", "watch"] {
+        scene.upstream.grant("jane", verb, "configmaps");
+    }
+    let (reviews, asked) = (scene.upstream.reviews(), scene.sim.counts());
+    let new_to_the_gateway = [
+        ("jane-token", "/api/v1/configmaps?resourceVersion=0"),
+        ("jane-token", "/api/v1/namespaces/default/pods?resourceVersion=0"),
+        ("john-token", PODS),
+    ];
+    for (token, path) in new_to_the_gateway {
+        assert_eq!(scene.get(token, path).await.route, forwarded("unaudited"), "{token} {path}");
+    }
+    assert_eq!(scene.upstream.reviews(), reviews);
+    let more = |verb, resource| scene.sim.counts().requests(verb, resource) - asked.requests(verb, resource);
+    // John's list is denied before it is counted.
+    assert_eq!((more("list", "configmaps"), more("watch", "configmaps"), more("list", "pods")), (1, 0, 1));
+}
+
 #[tokio::test]
 async fn in_best_effort_mode_reads_are_still_answered() {
     let scene = Scene::start_with(|config| {

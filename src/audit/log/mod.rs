@@ -100,6 +100,11 @@ impl AuditLog {
         (self.mode == Mode::Blocking).then(|| self.health.clone())
     }
 
+    /// Whether answers from memory may be given now, as far as that is known without a place in the queue.
+    pub fn permits_answers(&self) -> bool {
+        self.mode == Mode::BestEffort || self.health.is_writable()
+    }
+
     /// Reserves a place for the event of an answer from memory. `None` if there is no room, but the answer may be given
     /// anyway.
     ///
