@@ -5,7 +5,7 @@
 //! is dropped, and the same stream continues from memory after that version. The client notices nothing.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -80,6 +80,13 @@ pub(super) enum Forwarded {
 #[derive(Debug)]
 pub(super) struct Followed {
     upstream: Relayed,
+    /// `None` once it is given up: what it holds is released, however long the watch goes on.
+    takeover: Option<Takeover>,
+}
+
+/// What is needed to take over a watch that is relayed.
+#[derive(Debug)]
+struct Takeover {
     told: Told,
     candidate: Arc<Candidate>,
     representation: Representation,
@@ -106,7 +113,9 @@ enum Attempt {
 /// Everything that memory needs to go on with the watch.
 #[derive(Debug)]
 struct Ready {
-    instance: Arc<Instance>,
+    /// Weak, because a client that reads nothing may leave it unused for long: a cache that has been stopped or filled
+    /// again meanwhile must not be kept for it.
+    instance: Weak<Instance>,
     /// The version that the client had received.
     told: ResourceVersion,
     /// A client that has received nothing since [`Self::told`] has the state at this version.
@@ -155,9 +164,8 @@ impl Candidate {
         let audit_id = serve::new_audit_id(answer.headers().get(serve::AUDIT_ID).cloned());
         let (candidate, audit_id) = (Arc::new(*self), audit_id.to_str().unwrap_or_default().to_owned());
         let attempt = Attempt::Tried(None);
-        answer.map(|upstream| {
-            Forwarded::Followed(Box::new(Followed { upstream, told, candidate, representation, audit_id, attempt }))
-        })
+        let takeover = Some(Takeover { told, candidate, representation, audit_id, attempt });
+        answer.map(|upstream| Forwarded::Followed(Box::new(Followed { upstream, takeover })))
     }
 
     fn reader(&self, answer: &Response<Relayed>) -> Option<(Representation, Told)> {
@@ -210,7 +218,7 @@ impl Candidate {
         let granted = granted.map_err(|_| NotNow::Never)?;
         // Upstream may answer paths that memory does not.
         instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
-        Ok(Box::new(Ready { instance, told, behind, granted, at: Instant::now() }))
+        Ok(Box::new(Ready { instance: Arc::downgrade(&instance), told, behind, granted, at: Instant::now() }))
     }
 
     /// The cache, the version that the client has received, and the version to continue after: the same one, or a later
@@ -284,6 +292,7 @@ impl Candidate {
         told: ResourceVersion,
     ) -> Option<Served> {
         let Ready { instance, behind, granted: Granted { permit, user, counted }, .. } = ready;
+        let instance = instance.upgrade()?;
         let Target::Resource(request) = &self.context.info.target else { return None };
         let headers = self.request.headers();
         let metrics = instance.metrics.clone();
@@ -356,25 +365,38 @@ impl Ready {
     fn is_for(&self, told: ResourceVersion) -> bool {
         told == self.told || told >= self.behind
     }
+
+    /// Whether the client read nothing for a while, so that its permission or the cache may be gone.
+    fn is_old(&self) -> bool {
+        self.at.elapsed() > READY_FOR || self.instance.strong_count() == 0
+    }
 }
 
 impl Followed {
     /// The next part of the stream, from upstream or from memory.
     pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
-        if let Some(rest) = self.poll_takeover(context) {
+        if let Some(rest) = self.takeover.as_mut().and_then(|takeover| takeover.poll(context)) {
             return Poll::Ready(Next::Memory(rest));
         }
         let frame = ready!(self.upstream.poll_frame(context));
-        if let Some(Ok(frame)) = &frame
+        if let Some(takeover) = &mut self.takeover
+            && let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {
-            self.told.push(bytes);
+            takeover.told.push(bytes);
         }
+        self.takeover.take_if(|takeover| takeover.told.is_over());
         Poll::Ready(Next::Upstream(frame))
     }
 
-    /// Takes over only between two events.
-    fn poll_takeover(&mut self, context: &mut Context<'_>) -> Option<Served> {
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.upstream.is_end_stream()
+    }
+}
+
+impl Takeover {
+    /// The rest of the watch, if memory can go on with it now. Takes over only between two events.
+    fn poll(&mut self, context: &mut Context<'_>) -> Option<Served> {
         loop {
             let told = self.told.version()?;
             self.candidate.told.send_if_modified(|before| before.replace(told) != Some(told));
@@ -394,8 +416,7 @@ impl Followed {
                         return None;
                     }
                 },
-                // The client read nothing for a while: its permission may be gone.
-                Attempt::Ready(ready) if ready.at.elapsed() > READY_FOR || !ready.is_for(told) => Attempt::Tried(None),
+                Attempt::Ready(ready) if ready.is_old() || !ready.is_for(told) => Attempt::Tried(None),
                 Attempt::Ready(ready) => {
                     match self.candidate.continue_watch(*ready, self.representation, &self.audit_id, told) {
                         Some(rest) => return Some(rest),
@@ -404,10 +425,6 @@ impl Followed {
                 }
             };
         }
-    }
-
-    pub(super) fn is_end_stream(&self) -> bool {
-        self.upstream.is_end_stream()
     }
 }
 

@@ -80,6 +80,11 @@ impl Told {
         self.version.filter(|_| self.begun.is_empty() && !self.is_over)
     }
 
+    /// Whether parsing has ended: there will be no [`Self::version`] any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Stops parsing.
     pub fn give_up(&mut self) {
         self.is_over = true;
