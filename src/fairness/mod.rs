@@ -40,6 +40,18 @@ pub struct Shares {
     limit: &'static str,
 }
 
+/// What one client holds of a resource, and may take. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ClientShares {
+    shares: Shares,
+    /// `None` if clients are not told apart: then nothing is counted.
+    client: Option<ClientKey>,
+}
+
+/// The client's share is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsedUp;
+
 /// A place that a client holds, released when dropped.
 #[derive(Debug)]
 pub struct Share {
@@ -94,6 +106,11 @@ impl Shares {
         self.each.store(each, Relaxed);
     }
 
+    /// Those of that client; `None` if clients are not told apart.
+    pub fn of(&self, client: Option<ClientKey>) -> ClientShares {
+        ClientShares { shares: self.clone(), client }
+    }
+
     /// One place for `client`; `None` if its share is used up.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
         let mut held = self.held.entry(client).or_insert(0);
@@ -109,6 +126,16 @@ impl Shares {
         *held += 1;
         drop(held);
         Some(Share { held: self.held.clone(), client })
+    }
+}
+
+impl ClientShares {
+    /// One place; `None` if nothing is counted.
+    ///
+    /// # Errors
+    /// The client has no place left.
+    pub fn take(&self) -> Result<Option<Share>, UsedUp> {
+        self.client.map(|client| self.shares.take(client).ok_or(UsedUp)).transpose()
     }
 }
 

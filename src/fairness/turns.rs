@@ -63,6 +63,11 @@ pub struct Turn {
 }
 
 impl Turns {
+    /// How long a task waits for a turn.
+    pub fn wait_max(&self) -> Duration {
+        self.wait_max
+    }
+
     /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics
     /// for each task that waited too long.
     pub fn new(at_once: usize, wait_max: Duration, limit: &'static str) -> Self {
@@ -72,7 +77,12 @@ impl Turns {
     /// Waits for one of the client's turns. `None` if none came in time. The caller has to limit how many tasks may
     /// wait.
     pub async fn wait(&self, client: ClientKey) -> Option<Turn> {
-        let turn = timeout(self.wait_max, self.take(client)).await.ok();
+        self.wait_within(client, self.wait_max).await
+    }
+
+    /// The same, for a task that has only that time left: it has waited for a turn before.
+    pub async fn wait_within(&self, client: ClientKey, left: Duration) -> Option<Turn> {
+        let turn = timeout(left, self.take(client)).await.ok();
         if turn.is_none() {
             limit_reached(self.limit);
         }

@@ -13,7 +13,7 @@ use crate::{
     apimachinery::{RequestInfo, Status, UserInfo},
     audit::{self, AuditLog, Event, Place, User},
     cacher::{FILL_WAITERS_MAX, PROOF_WAITERS_MAX},
-    fairness::{ClientKey, Share, Shares, share_of},
+    fairness::{ClientKey, ClientShares, Share, Shares, share_of},
     serve::{self, ForwardReason},
 };
 
@@ -111,9 +111,9 @@ impl Accounts {
         client.map(|client| self.waits.take(client).ok_or(ForwardReason::CacheFilling)).transpose()
     }
 
-    /// A place among the gets and lists of `client` that wait for a proof; `None` if clients are not told apart.
-    pub(super) fn prove(&self, client: Option<ClientKey>) -> Result<Option<Share>, ForwardReason> {
-        client.map(|client| self.proofs.take(client).ok_or(ForwardReason::Unproven)).transpose()
+    /// The places of `client` among the gets and lists that wait for a proof; `None` if clients are not told apart.
+    pub(super) fn proofs(&self, client: Option<ClientKey>) -> ClientShares {
+        self.proofs.of(client)
     }
 
     /// Reserves what a read needs before it waits for anything. `waited` is the place that the read held while it
@@ -188,9 +188,10 @@ mod tests {
         let accounts = Accounts::new(Shares::new(10, "test"), None);
         let [jane, john] = ["jane", "john"].map(|name| Some(ClientKey::user(name)));
         let waits: Vec<_> = std::iter::from_fn(|| accounts.wait(jane).ok()).take(FILL_WAITERS_MAX).collect();
-        let proofs: Vec<_> = std::iter::from_fn(|| accounts.prove(jane).ok()).take(PROOF_WAITERS_MAX).collect();
+        let hers = accounts.proofs(jane);
+        let proofs: Vec<_> = std::iter::from_fn(|| hers.take().ok()).take(PROOF_WAITERS_MAX).collect();
         assert_eq!((waits.len(), proofs.len()), (FILL_WAITERS_MAX / 4, PROOF_WAITERS_MAX / 4));
-        assert!(accounts.wait(john).is_ok() && accounts.prove(john).is_ok());
+        assert!(accounts.wait(john).is_ok() && accounts.proofs(john).take().is_ok());
     }
 
     #[tokio::test]

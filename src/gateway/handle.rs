@@ -140,11 +140,10 @@ impl Stages {
         let (Granted { permit, user, counted }, (instance, representation)) = (granted, found);
         record.enter(Stage::Serve);
         let reserved = self.accounts.reserve(verb, share, counted)?;
-        let _proving = route.may_prove(config.most_recent).then(|| self.accounts.prove(counted)).transpose()?;
         let client = record.client().clone();
         let (headers, include_object) = (request.headers(), route.include_object);
         let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
-        let (room, turns) = (self.room.of(counted), self.turns.of(counted));
+        let (room, turns, proofs) = (self.room.of(counted), self.turns.of(counted), self.accounts.proofs(counted));
         let read = Read {
             request: target,
             headers,
@@ -155,6 +154,7 @@ impl Stages {
             for_gateway,
             room,
             turns,
+            proofs,
             config,
         };
         let answer = match &route.options {

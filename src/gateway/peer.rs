@@ -131,6 +131,7 @@ impl Stages {
             for_gateway: true,
             room: self.room.of(counted),
             turns: self.turns.of(counted),
+            proofs: self.accounts.proofs(counted),
             config: self.settings.reads(),
         };
         let mut answer = serve::list(&read, options, permit).await?;

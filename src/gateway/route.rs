@@ -108,13 +108,6 @@ impl ReadOptions {
     }
 }
 
-impl Route<'_> {
-    /// Whether the answer may have to wait for a proof that the cache is complete.
-    pub(super) fn may_prove(&self, most_recent: MostRecent) -> bool {
-        most_recent != MostRecent::Forward && self.options.wants_most_recent()
-    }
-}
-
 /// What to read, or why the request goes upstream whatever the caches hold. `exclude` are the resources that are never
 /// cached.
 pub(super) fn decide<'a, B>(

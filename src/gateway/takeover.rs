@@ -307,6 +307,7 @@ impl Candidate {
             for_gateway: connector::comes_from_gateway(headers),
             room: self.stages.room.of(counted),
             turns: self.stages.turns.of(counted),
+            proofs: self.stages.accounts.proofs(counted),
             config: self.stages.settings.reads(),
         };
         let body = match serve::continue_watch(&read, &self.options, permit, told.max(behind), self.context.received) {

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     apimachinery::{Freshness, ResourceVersion},
     cacher::{Instance, Unproven},
+    fairness::UsedUp,
     serve::Config,
     store::{Extract, Predicate, View},
 };
@@ -76,12 +77,14 @@ pub(super) enum Selected<'a> {
     Matching { predicate: &'a Predicate, limit: usize },
 }
 
-/// The state for a get or a list, including the most recent state.
+/// The state for a get or a list, including the most recent state. `work` is that of the response: its turns have one
+/// time limit.
 pub(super) async fn read_state(
     read: &Read<'_>,
     view: &View,
     freshness: Freshness,
     selected: Selected<'_>,
+    work: &mut Work<'_>,
 ) -> Result<Extract, Unanswered> {
     if freshness != Freshness::MostRecent {
         return Ok(state(&read.instance, view, freshness, read.config).await?);
@@ -89,7 +92,7 @@ pub(super) async fn read_state(
     let instance = &read.instance;
     let choice = match read.config.most_recent {
         MostRecent::Auto => {
-            let bytes = selected.bytes(read, &view.newest()).await?;
+            let bytes = selected.bytes(read, &view.newest(), work).await?;
             let asking = instance.asked(bytes);
             let (recent, pace) = (instance.recent_proof(), instance.pace());
             choose(MostRecent::Auto, Situation { bytes, asking, recent, pace })
@@ -104,14 +107,18 @@ pub(super) async fn read_state(
         Choice::Prove(worth, within) => (worth, within),
     };
     tracing::trace!(resource = %instance.resource, ?worth, ?within, "most-recent read waits for a proof");
+    // Neither is held while the read waits for the other.
+    work.rest();
+    let place = read.proofs.take().map_err(|UsedUp| ForwardReason::Unproven)?;
     let proven = instance.prove_within(within, worth.takes_if_failed(within)).await;
+    drop(place);
     proven.map_err(|_| ForwardReason::Unproven)?;
     Ok(newest(instance, view, read.config).await?)
 }
 
 impl Selected<'_> {
     /// The bytes of the objects of that state, as they are in memory.
-    async fn bytes(&self, read: &Read<'_>, state: &Extract) -> Result<usize, Unanswered> {
+    async fn bytes(&self, read: &Read<'_>, state: &Extract, work: &mut Work<'_>) -> Result<usize, Unanswered> {
         let (predicate, limit) = match *self {
             Self::One => return Ok(0),
             Self::Matching { predicate, limit } => (predicate, limit),
@@ -123,7 +130,7 @@ impl Selected<'_> {
             }
             _ => {
                 let search = state.search("", limit, predicate);
-                Ok(Work::new(&read.turns).find(search).await?.bytes)
+                Ok(work.find(search).await?.bytes)
             }
         }
     }

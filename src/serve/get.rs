@@ -21,7 +21,8 @@ pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Resul
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource.into()) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
-    let state = read_state(read, &view, options.freshness, Selected::One).await?;
+    let mut work = Work::new(&read.turns);
+    let state = read_state(read, &view, options.freshness, Selected::One, &mut work).await?;
     let (status, body) = match (state.object(), writer) {
         (Some(object), Writer::Objects(form)) => {
             let json = form.object(object).map_err(|_| ForwardReason::Representation)?;
@@ -30,7 +31,7 @@ pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Resul
         (Some(object), Writer::Table(table)) => {
             let position = ListPosition::of(object.version);
             let page = Page { objects: vec![object.clone()], bytes: object.tail().len(), next: None };
-            (StatusCode::OK, table.body(read, page, &position, is_pretty, Work::new(&read.turns)).await?)
+            (StatusCode::OK, table.body(read, page, &position, is_pretty, work).await?)
         }
         // For clients that only accept metadata, the Status has its own form (read-path 2).
         (None, _) if read.representation.view != View::Whole => return Err(ForwardReason::Representation.into()),

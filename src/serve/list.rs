@@ -48,10 +48,10 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
     let pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
     let selected_objects = Selected::Matching { predicate: &predicate, limit: page_limit(options) };
-    let state = read_state(read, &view, freshness, selected_objects).await?;
+    let mut work = Work::new(&read.turns);
+    let state = read_state(read, &view, freshness, selected_objects, &mut work).await?;
 
     let leaves = if !is_page && predicate.is_everything() { state.leaves() } else { None };
-    let mut work = Work::new(&read.turns);
     let page = is_page.then_some(options);
     let body = match (writer, leaves) {
         (Writer::Objects(form), Some(leaves)) => {

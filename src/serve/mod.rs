@@ -39,7 +39,7 @@ use http::HeaderMap;
 use crate::{
     apimachinery::{IncludeObject, Representation, ResourceRequest},
     cacher::Instance,
-    fairness::ClientRoom,
+    fairness::{ClientRoom, ClientShares},
     telemetry::Client,
 };
 
@@ -62,6 +62,8 @@ pub struct Read<'a> {
     pub room: ClientRoom,
     /// The client's turns for the work on large responses.
     pub turns: ClientTurns,
+    /// The client's places among the gets and lists that wait for a proof.
+    pub proofs: ClientShares,
     pub config: Config,
 }
 

@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, thread::available_parallelism, time::Duration};
 
-use tokio::task::yield_now;
+use tokio::{task::yield_now, time::Instant};
 
 use super::ForwardReason;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     store::{NotEvaluated, Page, Search},
 };
 
-/// How long a read waits for a turn before it is refused. Long, because after a rollout the agents of all nodes, which
+/// How long a read waits for turns before it is refused. Long, because after a rollout the agents of all nodes, which
 /// are one user, read at the same time: 5,000 selections from 50,000 objects are 20 s of work for one core.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
@@ -35,6 +35,8 @@ pub struct ClientTurns {
 pub(super) struct Work<'a> {
     turns: &'a ClientTurns,
     turn: Option<Turn>,
+    /// How long it may still wait for turns, all of them together.
+    wait_left: Duration,
 }
 
 /// Why memory gives no answer.
@@ -75,15 +77,18 @@ impl ClientTurns {
 
 impl<'a> Work<'a> {
     pub(super) fn new(turns: &'a ClientTurns) -> Self {
-        Self { turns, turn: None }
+        Self { turns, turn: None, wait_left: turns.turns.wait_max() }
     }
 
-    /// Called between two units of work. The first time, it waits for a turn; after that, it gives way to other tasks.
+    /// Called between two units of work. The first time, and after a [rest](Self::rest), it waits for a turn; otherwise
+    /// it gives way to other tasks.
     pub(super) async fn pause(&mut self) -> Result<(), Unanswered> {
         if self.turn.is_some() {
             yield_now().await;
         } else {
-            let turn = self.turns.turns.wait(self.turns.client).await;
+            let began = Instant::now();
+            let turn = self.turns.turns.wait_within(self.turns.client, self.wait_left).await;
+            self.wait_left = self.wait_left.saturating_sub(began.elapsed());
             self.turn = Some(turn.ok_or(Unanswered::NoTurn)?);
         }
         Ok(())
@@ -126,6 +131,7 @@ impl From<NotEvaluated> for Unanswered {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::{join, time::sleep};
 
     use super::*;
 
@@ -144,6 +150,24 @@ mod tests {
         hers[0].rest();
         assert_eq!(hers[2].pause().now_or_never(), Some(Ok(())));
         assert_eq!(hers[0].pause().await, Err(Unanswered::NoTurn), "not forever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_turns_of_a_read_have_one_time_limit() {
+        let turns = WorkTurns::of_cores(2).of(None);
+        let mut read = Work::new(&turns);
+        let other = turns.take().now_or_never().unwrap();
+        let (waited, ()) = join!(read.pause(), async {
+            sleep(WAIT_MAX * 2 / 3).await;
+            drop(other);
+        });
+        assert_eq!(waited, Ok(()));
+        read.rest();
+        let (_other, began) = (turns.take().now_or_never().unwrap(), Instant::now());
+        assert_eq!(read.pause().await, Err(Unanswered::NoTurn));
+        // The clock counts milliseconds, and a wait may end with the next one.
+        let rest = began.elapsed().checked_sub(WAIT_MAX / 3).expect("it waits as long as it may");
+        assert!(rest < Duration::from_millis(10), "{rest:?}");
     }
 
     #[test]
