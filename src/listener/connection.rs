@@ -426,17 +426,53 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_large_head_is_the_last_of_its_connection() {
         let tasks = Tasks::new();
-        for (bytes, answers) in [(30 << 10, 2), (40 << 10, 1)] {
-            let mut client =
-                serve(Answer { wait: false }, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), 1 << 20);
-            let large = format!("GET / HTTP/1.1\r\nhost: h\r\nx-large: {}\r\n\r\n", "x".repeat(bytes));
+        let [less, more] = [30 << 10, 40 << 10];
+        let spaces = " ".repeat(more);
+        for (value, answers) in [
+            ("x".repeat(less), 2),
+            ("x".repeat(more), 1),
+            // White space around a value is not part of it.
+            (" ".repeat(less) + "x", 2),
+            (format!("{spaces}x"), 1),
+            (format!("x{spaces}"), 1),
+        ] {
+            let mut client = start(false, Protocol::Http1, &tasks);
+            let large = format!("GET / HTTP/1.1\r\nhost: h\r\nx-large: {value}\r\n\r\n");
             client.write_all(large.as_bytes()).await.unwrap();
             // The connection may have ended.
             drop(client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await);
             let text = rest(client).await;
-            assert_eq!(text.matches("http/1.1 200 ok").count(), answers, "{bytes}: {text}");
-            assert!(answers > 1 || text.contains("connection: close"), "{bytes}: {text}");
+            assert_eq!(text.matches("http/1.1 200 ok").count(), answers, "{}: {text}", value.len());
+            assert!(answers > 1 || text.contains("connection: close"), "{}: {text}", value.len());
         }
+    }
+
+    /// Answers once it has read the body.
+    #[derive(Clone)]
+    struct Reads;
+
+    impl Handler for Reads {
+        type Body = Full<Bytes>;
+
+        async fn handle(&self, request: Request<Incoming>, _: &Connection) -> Response<Self::Body> {
+            let body = http_body_util::BodyExt::collect(request.into_body()).await.unwrap().to_bytes();
+            Response::new(Full::from(format!("{} bytes", body.len())))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_body_is_no_large_head() {
+        const BODY: usize = 200 << 10;
+        let tasks = Tasks::new();
+        let mut client = serve(Reads, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), 4 << 10);
+        let put = format!("PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
+        for _ in 0..3 {
+            client.write_all(put.as_bytes()).await.unwrap();
+        }
+        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        let text = rest(client).await;
+        assert_eq!(text.matches(&format!("{BODY} bytes")).count(), 3, "{text}");
+        assert!(text.ends_with("\r\n\r\n0 bytes") && !text.contains("connection: close"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -480,12 +516,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn heads_that_are_too_large_are_refused() {
         let long = format!("GET / HTTP/1.1\r\nhost: h\r\nx: {}", "y".repeat(REQUEST_HEADER_BYTES_MAX as usize));
+        let spaces = format!("GET / HTTP/1.1\r\nhost: h\r\nx: {}", " ".repeat(1 << 20));
         let many = format!("GET / HTTP/1.1\r\nhost: h\r\n{}\r\n", "x: y\r\n".repeat(REQUEST_HEADERS_MAX));
         let fits = format!("GET / HTTP/1.1\r\nhost: h\r\n{}\r\n", "x: y\r\n".repeat(REQUEST_HEADERS_MAX - 1));
-        for (head, status) in [(long, "431"), (many, "431"), (fits, "200")] {
+        for (head, status) in [(long, "431"), (spaces, "431"), (many, "431"), (fits, "200")] {
             let tasks = Tasks::new();
             let mut client = start(false, Protocol::Any, &tasks);
-            client.write_all(head.as_bytes()).await.unwrap();
+            // The connection may have ended before all of it is written.
+            drop(client.write_all(head.as_bytes()).await);
             let response = rest(client).await;
             assert!(response.starts_with(&format!("http/1.1 {status}")), "{response}");
         }

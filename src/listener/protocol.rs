@@ -71,11 +71,11 @@ pub(super) async fn open<H: Handler>(
         Protocol::Http1 => (false, io),
         Protocol::Http2 => (true, io),
     };
-    let io = TokioIo::new(io);
     Ok(if is_http2 {
         let spawn = Spawn { tasks: tasks.clone(), latest: requests.latest().clone() };
-        Box::pin(http2_builder(spawn).serve_connection(io, requests))
+        Box::pin(http2_builder(spawn).serve_connection(TokioIo::new(io), requests))
     } else {
+        let io = TokioIo::new(requests.counted(io));
         Box::pin(http1_builder().serve_connection(io, requests).with_upgrades())
     })
 }

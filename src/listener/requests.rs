@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -17,6 +17,7 @@ use super::{
     activity::Activity,
     answer::{Answer, AnswerBody, Http2, Latest},
     in_flight::AnswerPlace,
+    io::{Counted, Io},
 };
 use crate::{
     listener::{Connection, Handler},
@@ -46,6 +47,16 @@ struct Shared<H> {
     latest: Latest,
     /// Set once the next answer over HTTP/1.1 is to be the connection's last one.
     closes: AtomicBool,
+    arrived: Arrived,
+}
+
+/// Counts the bytes of each head over HTTP/1.1 as they arrive, white space included, which a parsed head does not show.
+#[derive(Debug, Default)]
+struct Arrived {
+    /// All bytes of the connection.
+    read: Arc<AtomicUsize>,
+    /// Those of earlier requests.
+    earlier: AtomicUsize,
 }
 
 impl<H> Clone for Requests<H> {
@@ -56,8 +67,13 @@ impl<H> Clone for Requests<H> {
 
 impl<H> Requests<H> {
     pub(super) fn new(handler: H, connection: Connection, activity: Arc<Activity>, answer_timeout: Duration) -> Self {
-        let (latest, closes) = Default::default();
-        Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest, closes }))
+        let (latest, closes, arrived) = Default::default();
+        Self(Arc::new(Shared { handler, connection, activity, answer_timeout, latest, closes, arrived }))
+    }
+
+    /// The stream of a connection that speaks HTTP/1.1.
+    pub(super) fn counted(&self, io: Io) -> Io {
+        Box::new(Counted { io, read: self.0.arrived.read.clone() })
     }
 
     /// Whether a request has arrived already.
@@ -85,7 +101,7 @@ impl<H: Handler> Service<Request<Incoming>> for Requests<H> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (shared, is_http2) = (self.0.clone(), request.version() == Version::HTTP_2);
-        let head_bytes = head_bytes(&request);
+        let head_bytes = if is_http2 { head_bytes(&request) } else { shared.arrived.head_bytes(&request) };
         let is_large = !is_http2 && head_bytes > LARGE_HEAD;
         let answer = Answer::begin(shared.activity.clone());
         shared.latest.set(&answer);
@@ -124,7 +140,20 @@ fn refused<B: Send + 'static>(
     Box::pin(ready(Ok(response)))
 }
 
-/// The bytes of a request's head, white space excepted.
+impl Arrived {
+    /// The bytes of the head of the request that comes next; with the part of its body that was read along, and of a
+    /// body before it that had no length. Bytes of an earlier body may hide as many of this head, but no more than have
+    /// been read along with a head that was not large.
+    fn head_bytes<B>(&self, request: &Request<B>) -> usize {
+        let body = request.headers().get(header::CONTENT_LENGTH);
+        let body = body.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
+        let read = self.read.load(Relaxed);
+        let earlier = self.earlier.swap(read.saturating_add(body), Relaxed);
+        read.saturating_sub(earlier)
+    }
+}
+
+/// The bytes of a head over HTTP/2.
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
