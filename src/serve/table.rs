@@ -86,8 +86,13 @@ impl Table {
         let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
         let (head, tail) = (columns.head(self.version, position), Bytes::from_static(Columns::TAIL));
         let rows = Rows::new(columns, self.object, Timestamp::now());
-        if rows.cost_of(bytes) > READ_MAX {
+        let cost = rows.cost_of(bytes);
+        if cost > READ_MAX {
             return Err(ForwardReason::Unprintable.into());
+        }
+        // A single object may be more than a unit of work, and hundreds of such Tables may come at once.
+        if cost > READ_AT_ONCE {
+            work.pause().await?;
         }
         let (mut joined, mut row, mut length, mut read_since) = (head.to_vec(), Vec::new(), head.len(), 0);
         for object in &objects {
