@@ -89,16 +89,19 @@ impl Scene<'_> {
 
     /// Invented tokens, for each of which the gateway must send a token review to the API server.
     pub(super) async fn many_tokens(&mut self, quiet: &Times) -> Result<()> {
-        for (attack, from) in [
-            ("one address", vec![FLOODING]),
-            ("100 connections of one address", vec![FLOODING; 100]),
-            ("50 addresses", (FLOODING..FLOODING + 50).collect()),
-        ] {
-            let series = from.len();
-            let request = move |number| (LIST.to_owned(), Some(format!("Bearer invented-{series}-{number}")));
-            self.flood(&format!("invented tokens of {attack}"), from, FLOOD, quiet, request).await?;
-        }
-        Ok(())
+        self.tokens_of("one address", vec![FLOODING], quiet).await?;
+        self.tokens_of("100 connections of one address", vec![FLOODING; 100], quiet).await?;
+        self.tokens_of_addresses(quiet).await
+    }
+
+    pub(super) async fn tokens_of_addresses(&mut self, quiet: &Times) -> Result<()> {
+        self.tokens_of("50 addresses", (FLOODING..FLOODING + 50).collect(), quiet).await
+    }
+
+    async fn tokens_of(&mut self, attack: &str, from: Vec<u8>, quiet: &Times) -> Result<()> {
+        let series = from.len();
+        let request = move |number| (LIST.to_owned(), Some(format!("Bearer invented-{series}-{number}")));
+        self.flood(&format!("invented tokens of {attack}"), from, FLOOD, quiet, request).await
     }
 
     /// Versions that do not exist: of groups, and of the collection.

@@ -10,7 +10,7 @@ mod reads;
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt;
@@ -82,6 +82,11 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     seed(&side.server.endpoint).await?;
     let mut scene = Scene::start("gateway-hostile", side, certificates).await?;
     let quiet = scene.bystander("quiet", MANY_REQUESTS).await?;
+    if let Some(attacks) = std::env::var_os("KUBE_FANOUT_ATTACKS") {
+        scene.chosen(&attacks.to_string_lossy(), &quiet).await?;
+        clean_up(&side.server.endpoint).await?;
+        return Ok(scene.tally);
+    }
     scene.unknown_clients(&quiet).await?;
     scene.unread_refusals(&quiet).await?;
     scene.unread_lists(&quiet).await?;
@@ -122,6 +127,25 @@ impl<'a> Scene<'a> {
 }
 
 impl Scene<'_> {
+    /// The attacks on requests that upstream has to answer, to measure some of them several times
+    /// (`KUBE_FANOUT_ATTACKS=addresses,selectors`).
+    async fn chosen(&mut self, attacks: &str, quiet: &Times) -> Result<()> {
+        for attack in attacks.split(',') {
+            match attack {
+                "questions" => self.many_questions(quiet).await?,
+                "tokens" => self.many_tokens(quiet).await?,
+                "addresses" => self.tokens_of_addresses(quiet).await?,
+                "versions" => self.many_versions(quiet).await?,
+                "selectors" => self.long_selectors(quiet).await?,
+                "tables" => self.tables(quiet).await?,
+                "five" => self.revoked_watch(quiet).await?,
+                "quiet" => drop(self.bystander("quiet once more", MANY_REQUESTS).await?),
+                other => bail!("KUBE_FANOUT_ATTACKS: there is no attack {other:?}"),
+            }
+        }
+        Ok(())
+    }
+
     /// Runs the bystander during an attack, notes its times, and compares the gateway's memory with a quiet run's.
     async fn beside(&mut self, attack: &str, quiet: &Times, requests: usize) -> Result<()> {
         let times = self.bystander(attack, requests).await?;
