@@ -41,7 +41,7 @@ pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
 pub use refusals::{Doubts, Unanswered};
-pub use requester::{Requester, client_of};
+pub use requester::{Requester, Weight, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
 pub use x509::CREDENTIAL_ID;
@@ -149,7 +149,7 @@ impl Authenticator {
     pub fn requester(&self, credentials: &Credentials, connection: &Connection) -> Requester {
         let address = connection.peer.map(|peer| peer.ip());
         let Some(delegated) = &self.delegated else {
-            return Requester { address, client: None, doubts: None, is_unreviewed: false };
+            return Requester { address, client: None, doubts: None, weight: Weight::Usual };
         };
         let tokens = &delegated.tokens;
         let doubts = || Some(tokens.doubts(connection));
@@ -167,7 +167,7 @@ impl Authenticator {
                 (ClientKey::address(address), None)
             }
         };
-        Requester { address, client: Some(client), doubts, is_unreviewed: false }
+        Requester { address, client: Some(client), doubts, weight: Weight::Usual }
     }
 
     /// Learns from the status with which upstream answered a forwarded request whether its credentials are valid.

@@ -14,8 +14,18 @@ pub struct Requester {
     pub client: Option<ClientKey>,
     /// `None` if the credentials are known to be valid, or there are none to verify.
     pub doubts: Option<Doubts>,
-    /// Whether memory could not answer because too many reviews, of the client or of all, are on their way.
-    pub is_unreviewed: bool,
+    pub weight: Weight,
+}
+
+/// What a request costs upstream, compared with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    Usual,
+    /// Memory could not answer because too many reviews, of the client or of all, are on their way: such requests come
+    /// all at once.
+    Unreviewed,
+    /// Upstream evaluates selectors that memory does not.
+    Costly,
 }
 
 /// The key for all tokens of an address that no review has accepted yet. It differs from the key for requests of that

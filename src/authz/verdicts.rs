@@ -30,6 +30,9 @@ const UNDER_WAY_EACH: usize = 250;
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
 /// from delaying all others.
 const AT_ONCE: usize = 8;
+/// Reviews beyond the first of each client that are sent to upstream at once: few, since a hundred reviews that arrive
+/// together delay everything else that upstream answers, whether one client has sent them or five.
+const COMMON: usize = 16;
 /// Reviews of one client that are sent upstream as fast as its turns come. Enough for the start of a controller that
 /// watches a hundred resources, and of a kubelet with a watch for each Secret and ConfigMap of its pods.
 const FREE: u32 = 300;
@@ -95,17 +98,14 @@ pub(super) struct Verdicts {
 
 impl Verdicts {
     pub(super) fn new(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
+        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait").with_common(COMMON);
         Self {
             reviewer,
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
-            turns: PacedTurns::new(Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait"), tasks).at(Pace::new(
-                FREE,
-                INTERVAL,
-                "client_review_pace",
-            )),
+            turns: PacedTurns::new(turns, tasks).at(Pace::new(FREE, INTERVAL, "client_review_pace")),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
         }

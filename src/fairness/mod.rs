@@ -25,7 +25,7 @@ use crate::telemetry::limit_reached;
 
 pub use pace::Pace;
 pub use room::{AnswerRoom, ClientRoom, Room};
-pub use turns::{PacedTurns, Turn, Turns};
+pub use turns::{PacedTurn, PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
 /// another process.

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use dashmap::{DashMap, Entry};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 
 use super::{ClientKey, Pace};
@@ -25,6 +25,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 pub struct Turns {
     lines: Lines,
     at_once: usize,
+    /// What all clients together have beyond one turn of each; `None` for no limit.
+    common: Option<Arc<Semaphore>>,
     wait_max: Duration,
     limit: &'static str,
 }
@@ -46,6 +48,8 @@ struct Line {
     /// Number of tasks that have or wait for a turn.
     members: usize,
     turns: Arc<Semaphore>,
+    /// The turn that the client has whatever others have; `None` if all of them are its own.
+    own: Option<Arc<Semaphore>>,
 }
 
 /// A place in a client's line, until it is dropped.
@@ -59,7 +63,18 @@ struct Member {
 #[derive(Debug)]
 pub struct Turn {
     _permit: Option<OwnedSemaphorePermit>,
-    _member: Member,
+    /// Its part of what all clients have together, or the client's own.
+    place: Option<OwnedSemaphorePermit>,
+    member: Member,
+}
+
+/// A turn that pauses when it is dropped.
+#[derive(Debug)]
+pub struct PacedTurn {
+    /// Present until the drop.
+    turn: Option<Turn>,
+    began: Instant,
+    tasks: Tasks,
 }
 
 impl Turns {
@@ -71,7 +86,14 @@ impl Turns {
     /// Each client has `at_once` turns, and a task waits for one up to `wait_max`. `limit` is counted in the metrics
     /// for each task that waited too long.
     pub fn new(at_once: usize, wait_max: Duration, limit: &'static str) -> Self {
-        Self { lines: Arc::default(), at_once, wait_max, limit }
+        Self { lines: Arc::default(), at_once, common: None, wait_max, limit }
+    }
+
+    /// All clients together have `common` turns beyond one of each. So the tasks that run at once stay few, however
+    /// many clients send many, and a client with one task at a time never waits for others.
+    #[must_use]
+    pub fn with_common(self, common: usize) -> Self {
+        Self { common: Some(Arc::new(Semaphore::new(common))), ..self }
     }
 
     /// Waits for one of the client's turns. `None` if none came in time. The caller has to limit how many tasks may
@@ -82,24 +104,50 @@ impl Turns {
 
     /// The same, for a task that has only that time left: it has waited for a turn before.
     pub async fn wait_within(&self, client: ClientKey, left: Duration) -> Option<Turn> {
-        let turn = timeout(left, self.take(client)).await.ok();
-        if turn.is_none() {
-            limit_reached(self.limit);
-        }
-        turn
+        self.by(Instant::now() + left, self.take(client)).await
     }
 
     /// Waits for one of the client's turns, as long as it takes.
     pub async fn take(&self, client: ClientKey) -> Turn {
+        let mut turn = self.of_client(client).await;
+        if self.common.is_some() {
+            // Boxed, so that turns without a common limit do not carry its size.
+            Box::pin(self.place(&mut turn)).await;
+        }
+        turn
+    }
+
+    /// One of the client's turns. The task may not run before it has its [place](Self::place).
+    async fn of_client(&self, client: ClientKey) -> Turn {
         let turns = {
-            let mut line = self.lines.entry(client).or_insert_with(|| Line::new(self.at_once));
+            let mut line = self.lines.entry(client).or_insert_with(|| Line::new(self.at_once, self.common.is_some()));
             line.members += 1;
             line.turns.clone()
         };
         let member = Member { lines: self.lines.clone(), client };
         // The semaphore is never closed.
         let permit = turns.acquire_owned().await.ok();
-        Turn { _permit: permit, _member: member }
+        Turn { _permit: permit, place: None, member }
+    }
+
+    /// Waits for the client's own place, or for one of those of all clients.
+    async fn place(&self, turn: &mut Turn) {
+        let own = self.lines.get(&turn.member.client).and_then(|line| line.own.clone());
+        let Some((own, common)) = own.zip(self.common.clone()) else { return };
+        turn.place = tokio::select! {
+            biased;
+            place = own.acquire_owned() => place.ok(),
+            place = common.acquire_owned() => place.ok(),
+        };
+    }
+
+    /// `None` if the wait takes longer.
+    async fn by<T>(&self, deadline: Instant, wait: impl Future<Output = T>) -> Option<T> {
+        let waited = timeout_at(deadline, wait).await.ok();
+        if waited.is_none() {
+            limit_reached(self.limit);
+        }
+        waited
     }
 }
 
@@ -117,25 +165,41 @@ impl PacedTurns {
 
     /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
     pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
-        let turn = self.turns.wait(client).await?;
+        let _turn = self.wait(client).await?;
+        Some(task.await)
+    }
+
+    /// Waits for one of the client's turns. `None` if none came in time: see [`Turns::wait`].
+    pub async fn wait(&self, client: ClientKey) -> Option<PacedTurn> {
+        let deadline = Instant::now() + self.turns.wait_max;
+        let mut turn = self.turns.by(deadline, self.turns.of_client(client)).await?;
         // Only the few tasks that have a turn are accounted for ahead of their time.
         if let Some(pace) = &self.pace {
             sleep_until(pace.next(client)).await;
         }
-        let started = Instant::now();
-        let output = task.await;
-        let pause = (started.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+        // Last, so that tasks which wait for anything else keep no place from others.
+        self.turns.by(deadline, self.turns.place(&mut turn)).await?;
+        Some(PacedTurn { turn: Some(turn), began: Instant::now(), tasks: self.tasks.clone() })
+    }
+}
+
+impl Drop for PacedTurn {
+    fn drop(&mut self) {
+        let Some(mut turn) = self.turn.take() else { return };
+        // The pause is the client's alone.
+        turn.place = None;
+        let pause = (self.began.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
         self.tasks.spawn("pause", async move {
             sleep(pause).await;
             drop(turn);
         });
-        Some(output)
     }
 }
 
 impl Line {
-    fn new(at_once: usize) -> Self {
-        Self { members: 0, turns: Arc::new(Semaphore::new(at_once)) }
+    fn new(at_once: usize, has_own: bool) -> Self {
+        let own = has_own.then(|| Arc::new(Semaphore::new(1)));
+        Self { members: 0, turns: Arc::new(Semaphore::new(at_once)), own }
     }
 }
 
@@ -203,6 +267,39 @@ mod tests {
         drop((second, third));
         assert!(fourth.now_or_never().is_some());
         assert!(turns.lines.is_empty(), "clients that are done or gone have no line");
+    }
+
+    #[test]
+    fn all_clients_have_common_turns_beyond_one_of_each() {
+        let turns = turns(4).with_common(3);
+        let [jane, john, joe] = ["jane", "john", "joe"].map(|name| ClientKey::of(&name));
+        let take =
+            |client, count: usize| -> Vec<_> { (0..count).map_while(|_| turns.take(client).now_or_never()).collect() };
+        let mut hers = take(jane, 10);
+        assert_eq!(hers.len(), 4, "one of her own, and all that are common");
+        let mut his = take(john, 10);
+        assert_eq!(his.len(), 1, "his own");
+        let mut second = Box::pin(turns.take(john));
+        assert!((&mut second).now_or_never().is_none());
+        assert_eq!(take(joe, 1).len(), 1, "a client with one task does not wait");
+        drop(hers.pop());
+        his.extend(second.now_or_never());
+        assert_eq!(his.len(), 2, "a common one was given back");
+        drop((hers, his));
+        assert!(turns.lines.is_empty());
+        assert_eq!(take(john, 10).len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_pauses_is_not_common_any_more() {
+        let turns = PacedTurns::new(turns(4).with_common(1), Tasks::new());
+        let [jane, john] = ["jane", "john"].map(|name| ClientKey::of(&name));
+        let took = Duration::from_millis(4);
+        let two = async |client| tokio::join!(turns.run(client, sleep(took)), turns.run(client, sleep(took)));
+        let began = Instant::now();
+        tokio::join!(two(jane), two(john));
+        // Three of the four run at once; the last one waits for one of them, and for no pause.
+        assert!(began.elapsed() < took * 3, "{:?}", began.elapsed());
     }
 
     #[test]

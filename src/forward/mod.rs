@@ -17,11 +17,14 @@ use std::{sync::Arc, time::Duration};
 
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::{body::Incoming, upgrade::OnUpgrade};
-use tokio::time::sleep;
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
-use crate::authn::{Credentials, Doubts, Requester, Unanswered};
+use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
-use crate::fairness::{Share, Shares, Turn, Turns};
+use crate::fairness::{PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
 use crate::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
@@ -39,9 +42,17 @@ const DELAYED_AT_ONCE: usize = 8;
 /// wait for their turn. They cost upstream more than the reviews that they replace, and would come all at once. A turn
 /// ends with the head of the response, so that a watch does not keep it.
 const UNREVIEWED_AT_ONCE: usize = 4;
+/// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
+/// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
+const COSTLY_AT_ONCE: usize = 1;
+/// Such a request gives its turn back after this time, answered or not: where upstream needs long for the response, its
+/// own fairness has begun to look after the client, whose others need not wait.
+const COSTLY_TURN_MAX: Duration = Duration::from_secs(1);
+/// Unreviewed requests of all clients together, beyond the first of each.
+const COMMON: usize = 8;
 /// How long such a request waits for its turn before it is refused. Long, because a client that starts with many
 /// requests at once should get through.
-const UNREVIEWED_WAIT_MAX: Duration = Duration::from_secs(30);
+const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Forwards requests. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -52,15 +63,58 @@ pub struct Forward {
     /// Limits the requests of one connection that are delayed. Those of one address take no share of it meanwhile:
     /// clients that share an address must not keep each other out for as long.
     delays: Shares,
-    /// The turns of requests that were not reviewed because there were too many.
-    turns: Arc<Turns>,
+    turns: Arc<HeavyTurns>,
     tasks: Tasks,
+}
+
+/// The turns of requests that cost upstream more than others.
+#[derive(Debug)]
+struct HeavyTurns {
+    /// Of those that were not reviewed because there were too many.
+    unreviewed: Turns,
+    /// Of those with costly selectors.
+    costly: PacedTurns,
+    costly_max: Duration,
+    tasks: Tasks,
+}
+
+/// A turn of one of these kinds.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held for its drop")]
+enum HeavyTurn {
+    Unreviewed(Turn),
+    /// The task that has the turn gives it back when this is dropped.
+    Costly(oneshot::Sender<()>),
+}
+
+/// What is held until upstream's response begins.
+type Held = (Option<HeavyTurn>, Option<Turn>);
+
+impl HeavyTurns {
+    fn new(tasks: &Tasks) -> Self {
+        let unreviewed = Turns::new(UNREVIEWED_AT_ONCE, TURN_WAIT_MAX, "client_forwarded_wait").with_common(COMMON);
+        let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
+        let costly = PacedTurns::new(costly, tasks.clone());
+        Self { unreviewed, costly, costly_max: COSTLY_TURN_MAX, tasks: tasks.clone() }
+    }
+
+    /// Keeps a turn until what is returned is dropped, and no longer than it may last.
+    fn keep(&self, turn: PacedTurn) -> oneshot::Sender<()> {
+        let (held, released) = oneshot::channel();
+        let most = self.costly_max;
+        self.tasks.spawn("costly turn", async move {
+            drop(timeout(most, released).await);
+            drop(turn);
+        });
+        held
+    }
 }
 
 impl Forward {
     /// Sends every request as the gateway (`trusted` mode). `tasks` runs the tunnels of upgraded requests.
     pub fn trusted(gateway: AsGateway, tasks: Tasks) -> Self {
-        Self { identity: Identity::Trusted(gateway), shares: None, delays: delays(), turns: turns(), tasks }
+        let (identity, turns) = (Identity::Trusted(gateway), Arc::new(HeavyTurns::new(&tasks)));
+        Self { identity, shares: None, delays: delays(), turns, tasks }
     }
 
     /// Sends each request under its client's identity (`delegated` mode), and has no means to send one as the gateway.
@@ -68,7 +122,8 @@ impl Forward {
     /// not forwarded. `shares` bounds the requests that one client may have in flight.
     pub fn delegated(client: AsClient, assertion: Option<Assertion>, shares: Shares, tasks: Tasks) -> Self {
         let identity = Identity::Delegated { client, assertion };
-        Self { identity, shares: Some(shares), delays: delays(), turns: turns(), tasks }
+        let turns = Arc::new(HeavyTurns::new(&tasks));
+        Self { identity, shares: Some(shares), delays: delays(), turns, tasks }
     }
 
     /// What asserts users to upstream as a front proxy does, if that is how.
@@ -119,7 +174,7 @@ impl Forward {
         &self,
         requester: &Requester,
         outbound: &Outbound,
-    ) -> Result<(Option<Share>, [Option<Turn>; 2]), ForwardError> {
+    ) -> Result<(Option<Share>, Held), ForwardError> {
         let mut doubts = requester.doubts.as_ref();
         loop {
             if let Some(some) = doubts
@@ -131,7 +186,7 @@ impl Forward {
             }
             let share = self.share(requester)?;
             // Counted before it waits, so that the number of those that wait is limited.
-            let turns = [self.turn(requester).await?, outbound.turn().await];
+            let turns = (self.turn(requester).await?, outbound.turn().await);
             // Others of its address may have been refused while it waited.
             if !doubts.is_some_and(Doubts::are_many) {
                 return Ok((share, turns));
@@ -145,10 +200,15 @@ impl Forward {
         shares.take(client).map(Some).ok_or(ForwardError::ClientShare)
     }
 
-    /// A turn of a request that was not reviewed because there were too many; `None` for others.
-    async fn turn(&self, requester: &Requester) -> Result<Option<Turn>, ForwardError> {
-        let Some(client) = requester.client.filter(|_| requester.is_unreviewed) else { return Ok(None) };
-        self.turns.wait(client).await.map(Some).ok_or(ForwardError::ClientShare)
+    /// A turn of a request that costs upstream more than others; `None` for others, and if clients are not told apart.
+    async fn turn(&self, requester: &Requester) -> Result<Option<HeavyTurn>, ForwardError> {
+        let Some(client) = requester.client else { return Ok(None) };
+        let turn = match requester.weight {
+            Weight::Usual => return Ok(None),
+            Weight::Unreviewed => self.turns.unreviewed.wait(client).await.map(HeavyTurn::Unreviewed),
+            Weight::Costly => self.turns.costly.wait(client).await.map(|turn| HeavyTurn::Costly(self.turns.keep(turn))),
+        };
+        turn.map(Some).ok_or(ForwardError::ClientShare)
     }
 
     /// A granted upgrade becomes a tunnel; any other answer is relayed.
@@ -172,10 +232,6 @@ impl Forward {
 
 fn delays() -> Shares {
     Shares::new(DELAYED_AT_ONCE, "connection_delayed_requests")
-}
-
-fn turns() -> Arc<Turns> {
-    Arc::new(Turns::new(UNREVIEWED_AT_ONCE, UNREVIEWED_WAIT_MAX, "client_forwarded_wait"))
 }
 
 fn relayed(mut answer: Response<ResponseBody>, share: Option<Share>) -> Result<Response<ForwardedBody>, ForwardError> {

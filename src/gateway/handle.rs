@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     apimachinery::{Representation, RequestInfo, Verb},
-    authn::{Authenticator, Requester},
+    authn::{Authenticator, Requester, Weight},
     authz::Authorizer,
     cacher::{Cachers, Instance},
     connector,
@@ -190,7 +190,14 @@ impl Stages {
         let RequestContext { info, credentials, peer, .. } = context;
         let is_watch = info.verb == Verb::Watch;
         let requester = self.permission.authenticator.requester(credentials, connection);
-        let requester = Requester { is_unreviewed: why == ForwardReason::TooManyReviews, ..requester };
+        let weight = if why == ForwardReason::TooManyReviews {
+            Weight::Unreviewed
+        } else if why == ForwardReason::CostlySelector {
+            Weight::Costly
+        } else {
+            Weight::Usual
+        };
+        let requester = Requester { weight, ..requester };
         let candidate = Candidate::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {

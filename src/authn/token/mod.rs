@@ -106,6 +106,8 @@ const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
 const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
 /// Reviews for one address that are sent to upstream at once; its others wait for their turn.
 const AT_ONCE: usize = 8;
+/// Reviews beyond the first for each address that are sent to upstream at once.
+const COMMON: usize = 16;
 /// How long a review waits for its turn. Short, since clients that share an address wait for each other; beyond it the
 /// request is forwarded.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -117,7 +119,7 @@ impl Tokens {
     /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
-        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait");
+        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait").with_common(COMMON);
         let turns = Arc::new(PacedTurns::new(turns, tasks.clone()));
         let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");

@@ -26,6 +26,8 @@ pub struct AsClient {
 /// Requests with unknown credentials that one client has upstream at once; the others wait for their turn. Each may
 /// need a new connection, and most of what an invented token costs upstream is its TLS handshake.
 const UNKNOWN_AT_ONCE: usize = 4;
+/// Such requests of all clients together, beyond the first of each.
+const COMMON: usize = 16;
 /// How long such a request waits for its turn, then it is sent without one: clients may share an address.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
@@ -38,9 +40,9 @@ impl AsClient {
     pub(in crate::connector) fn new(access: &Access, target: Target) -> Result<Self, BuildError> {
         let access = access.without_credentials()?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        let turns = Arc::new(Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait"));
+        let turns = Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait").with_common(COMMON);
         let connections = Connections::new(&access, target, LIMITS);
-        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(access.era().clone()), turns })
+        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(access.era().clone()), turns: Arc::new(turns) })
     }
 
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token

@@ -12,6 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Semaphore, mpsc},
     task::JoinSet,
+    time::Instant,
 };
 
 use super::*;
@@ -36,7 +37,7 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
                 address: Some([192, 0, 2, 7].into()),
                 client: Some(ClientKey::of(&"client")),
                 doubts: None,
-                is_unreviewed: false,
+                weight: Weight::Usual,
             };
             match forward.send(request, &credentials, requester, false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
@@ -154,7 +155,13 @@ async fn bodies_and_trailers_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn few_requests_of_a_client_with_too_many_reviews_are_sent_at_once() {
+async fn few_requests_of_a_client_that_cost_upstream_much_are_sent_at_once() {
+    for (kind, weight, at_once) in [("unreviewed", Weight::Unreviewed, 4), ("costly", Weight::Costly, 1)] {
+        few_are_sent_at_once(kind, weight, at_once).await;
+    }
+}
+
+async fn few_are_sent_at_once(kind: &'static str, weight: Weight, at_once: u32) {
     let (came, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let shared = (came.clone(), answers.clone());
     let upstream = TestServer::start(move |_| {
@@ -168,13 +175,16 @@ async fn few_requests_of_a_client_with_too_many_reviews_are_sent_at_once() {
     .await;
     let client = upstream.connector().as_client().unwrap();
     let forward = Forward::delegated(client, None, Shares::new(100, "test"), Tasks::new());
+    // A turn that ends by itself would let one more through on a busy machine.
+    let turns = HeavyTurns { costly_max: Duration::from_secs(3600), ..HeavyTurns::new(&forward.tasks) };
+    let forward = Forward { turns: Arc::new(turns), ..forward };
     let gateway = TestServer::start(move |request: Request<Incoming>| {
         let forward = forward.clone();
         async move {
             let path = request.uri().path().to_owned();
             let client = Some(ClientKey::of(&path.split('/').nth(1)));
-            let requester =
-                Requester { address: None, client, doubts: None, is_unreviewed: path.ends_with("unreviewed") };
+            let weight = if path.ends_with(kind) { weight } else { Weight::Usual };
+            let requester = Requester { address: None, client, doubts: None, weight };
             let credentials = Credentials::Passed { authorization: None, impersonates: false };
             forward.send(request, &credentials, requester, false).await.unwrap().map(BodyExt::boxed_unsync)
         }
@@ -184,19 +194,32 @@ async fn few_requests_of_a_client_with_too_many_reviews_are_sent_at_once() {
         let head = format!("GET {path} HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\r\n");
         assert!(ask(&gateway, &head).await.starts_with("HTTP/1.1 200 OK"), "{path}");
     };
-    let hers = future::join_all((0..20).map(|_| send("/jane/unreviewed")));
+    let [hers, his] = ["jane", "john"].map(|name| format!("/{name}/{kind}"));
+    let all = future::join_all((0..20).map(|_| send(&hers)));
     let others = async {
-        came.acquire_many(4).await.unwrap().forget();
+        came.acquire_many(at_once).await.unwrap().forget();
         // Her other requests, and those of others, do not wait.
-        let more = future::join_all(["/jane/get", "/john/unreviewed"].map(&send));
+        let more = future::join_all(["/jane/get", &his].map(&send));
         let come = async {
             came.acquire_many(2).await.unwrap().forget();
-            assert_eq!(came.available_permits(), 0, "the rest of the twenty wait");
+            assert_eq!(came.available_permits(), 0, "the rest of the twenty wait: {kind}");
             answers.add_permits(22);
         };
         tokio::join!(more, come);
     };
-    tokio::join!(hers, others);
+    tokio::join!(all, others);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_costly_request_that_waits_for_upstream_holds_up_no_other_for_long() {
+    let client = Connector::new(&config(([127, 0, 0, 1], 1).into())).unwrap().as_client().unwrap();
+    let forward = Forward::delegated(client, None, Shares::new(100, "test"), Tasks::new());
+    let client = Some(ClientKey::of(&"jane"));
+    let requester = Requester { address: None, client, doubts: None, weight: Weight::Costly };
+    let began = Instant::now();
+    let turns = [forward.turn(&requester).await.unwrap(), forward.turn(&requester).await.unwrap()];
+    assert!(turns.iter().all(Option::is_some) && began.elapsed() >= COSTLY_TURN_MAX, "{:?}", began.elapsed());
+    assert!(began.elapsed() < COSTLY_TURN_MAX * 2, "{:?}", began.elapsed());
 }
 
 #[tokio::test]
