@@ -56,9 +56,8 @@ impl Body for ExclusiveBody {
 impl Drop for ExclusiveBody {
     fn drop(&mut self) {
         let ended = self.ended || self.incoming.is_end_stream();
-        if let Some(mut connection) = self.connection.take()
+        if let Some(connection) = self.connection.take()
             && ended
-            && connection.is_free()
         {
             self.idle.put(connection);
         }

@@ -80,10 +80,28 @@ impl Connection {
         }
     }
 
-    /// Whether it can send another request.
-    pub(super) fn is_free(&mut self) -> bool {
-        self.drive();
-        self.driver.is_some() && self.sender.is_ready()
+    /// Stays open without a request: the task of `context` is woken when something happens on it. False if it cannot
+    /// send another request.
+    pub(super) fn rest(&mut self, context: &Context<'_>) -> bool {
+        loop {
+            self.drive();
+            if self.driver.is_none() || !self.sender.is_ready() {
+                return false;
+            }
+            if self.gate.sleep(context) {
+                return true;
+            }
+        }
+    }
+
+    /// Whether something has happened on it since it rests.
+    pub(super) fn is_called(&self) -> bool {
+        self.gate.is_called()
+    }
+
+    /// Begins to be used again: what happens on it no longer wakes the task of [`Self::rest`].
+    pub(super) fn rouse(&self) {
+        self.gate.rouse();
     }
 
     /// Reads and writes as much as it can without waiting.

@@ -41,8 +41,13 @@ impl Gate {
 
     /// The context to poll the connection with. Its task counts as awake from now on.
     pub(super) fn open(&self) -> Context<'_> {
-        self.state.now.store(AWAKE, Ordering::SeqCst);
+        self.rouse();
         Context::from_waker(&self.waker)
+    }
+
+    /// Its task counts as awake from now on.
+    pub(super) fn rouse(&self) {
+        self.state.now.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Called before the task of `context` sleeps. False if the connection was woken since the gate was opened: the
@@ -50,6 +55,11 @@ impl Gate {
     pub(super) fn sleep(&self, context: &Context<'_>) -> bool {
         self.state.task.register(context.waker());
         self.state.now.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether the connection was woken since the gate was last opened.
+    pub(super) fn is_called(&self) -> bool {
+        self.state.now.load(Ordering::SeqCst) == CALLED
     }
 }
 

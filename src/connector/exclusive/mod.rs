@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1. The task that waits for an answer, or reads it, drives its connection: a brief request passes from the
 //! client's connection to upstream's and back in one task, without wake-ups in between (figures in
-//! [`crate::manual::figures`]).
+//! [`crate::manual::figures`]). One task watches all connections that are idle, and closes those that end.
 //!
 //! Invariants: a connection is used again only if its last answer was read to the end and nothing is left to be sent;
 //! if its reader stops earlier, it is closed, which cancels the request upstream.
@@ -55,7 +55,7 @@ pub(super) enum ExchangeError {
 
 impl Exclusive {
     pub(super) fn new(dialer: Dialer, host: HeaderValue) -> Self {
-        Self(Arc::new(Shared { dialer, host, idle: Arc::default() }))
+        Self(Arc::new(Shared { dialer, host, idle: Arc::new(Idle::new()) }))
     }
 }
 

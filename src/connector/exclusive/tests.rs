@@ -3,13 +3,16 @@
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     task::JoinSet,
+    time::Instant,
 };
+use tower::service_fn;
 
 use crate::connector::{
-    AsGateway, Connector, RequestBody, ResponseBody, Retry, SendError,
+    AsGateway, BoxError, Connector, Finding, RequestBody, ResponseBody, Retry, SendError, Socket, SocketOpener,
     test_server::{config, read_head, write},
 };
 
@@ -205,4 +208,45 @@ async fn an_idle_connection_is_closed_in_time_also_if_no_other_becomes_idle() {
     }
     let heads = tokio::time::timeout(super::IDLE_TIMEOUT, script.end()).await;
     assert_eq!(heads.expect("both are closed"), ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1"]);
+}
+
+/// A connector to one of `upstream.servers`, and the server's ends of its connections, in memory: what one end does is
+/// seen by the other before a paused clock goes on.
+fn in_memory() -> (Connector, mpsc::UnboundedReceiver<DuplexStream>) {
+    let (accepted, connections) = mpsc::unbounded_channel();
+    let opener = SocketOpener::new(service_fn(move |_| {
+        let (near, far) = duplex(4096);
+        let taken = accepted.send(far);
+        async move { taken.map(|()| Socket::new(near)).map_err(BoxError::from) }
+    }));
+    let address = ([127, 0, 0, 1], 1).into();
+    let servers = ["127.0.0.1:1".parse().unwrap()];
+    let connector = Connector::to_servers(&config(address), &servers, Some(opener)).unwrap();
+    connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None })]);
+    (connector, connections)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_when_its_server_closes_it_or_is_not_used_any_more() {
+    for is_killed in [true, false] {
+        let (connector, mut connections) = in_memory();
+        let (gateway, servers) = (connector.as_gateway(), connector.servers().unwrap());
+        let began = Instant::now();
+        let (body, mut stream) = tokio::join!(text(&gateway, "GET", "/1"), async {
+            let mut stream = connections.recv().await.unwrap();
+            write(&mut stream, EMPTY).await;
+            read_head(&mut stream).await;
+            stream
+        });
+        assert_eq!((&*body, servers.states()[0].connections), ("", 1));
+        if is_killed {
+            stream.shutdown().await.unwrap();
+        } else {
+            connector.break_all();
+        }
+        // Until the client goes.
+        stream.read_to_end(&mut Vec::new()).await.unwrap();
+        assert_eq!(began.elapsed().as_secs(), 0, "killed: {is_killed}");
+        assert_eq!(servers.states()[0].connections, 0, "killed: {is_killed}");
+    }
 }
