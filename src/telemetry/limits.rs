@@ -27,8 +27,8 @@ fn known() -> MutexGuard<'static, Vec<Known>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Updates the gauges of all limits, and removes limits that are gone.
-pub(super) fn refresh() {
+/// How much of each limit is used now, and the limit, by name. Removes limits that are gone.
+pub fn used_limits() -> BTreeMap<&'static str, (u64, u64)> {
     let mut totals = BTreeMap::<_, (u64, u64)>::new();
     known().retain(|known| {
         let total = totals.entry(known.limit).or_default();
@@ -38,7 +38,12 @@ pub(super) fn refresh() {
         }
         used.is_some()
     });
-    for (limit, (used, most)) in totals {
+    totals
+}
+
+/// Updates the gauges of all limits.
+pub(super) fn refresh() {
+    for (limit, (used, most)) in used_limits() {
         gauge!(LIMIT_USED, "limit" => limit).set(used as f64);
         gauge!(LIMIT, "limit" => limit).set(most as f64);
     }

@@ -31,7 +31,7 @@ pub use connection_metrics::{
 #[cfg(test)]
 pub(crate) use exposition::recorder;
 pub use exposition::{Exposition, InstallError, install};
-pub use limits::show_limit;
+pub use limits::{show_limit, used_limits};
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use output_metrics::{SpansDropped, audit_lost, audit_written, spans_dropped, spans_exported};

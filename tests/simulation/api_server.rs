@@ -20,6 +20,7 @@ use tokio::{sync::watch, task::JoinSet};
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::{
+    open::{Counted, WatchBody},
     probe::PROBE,
     world::{GATEWAYS, World, gateway},
 };
@@ -31,7 +32,7 @@ const EDITIONS: [Rewrite; EDITION_MAX] = [edition::<1>, edition::<2>, edition::<
 /// The newest program.
 pub(crate) const EDITION_MAX: usize = 4;
 
-type Body = Either<Full<Bytes>, sim::Body>;
+type Body = Either<Full<Bytes>, WatchBody<sim::Body>>;
 
 /// Serves connections whenever `is_up`; going down breaks them, as a crash would. Its cache is empty when it comes
 /// back. It is not a host that crashes: the storage keeps times of one clock.
@@ -47,11 +48,10 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
                     let (world, gateway) = (world.clone(), gateway_at(peer.ip()));
                     let cut_off = cut_off(world.cut_off.subscribe(), gateway);
                     connections.spawn_local(async move {
-                        let _open = gateway.map(|gateway| world.open.connected(gateway));
                         tokio::select! {
                             biased;
                             () = cut_off => {}
-                            () = connection(world, number, stream) => {}
+                            () = connection(world, number, gateway, stream) => {}
                         }
                     });
                 }
@@ -94,25 +94,28 @@ fn edition<const NUMBER: usize>(object: &mut Value) {
     object["metadata"]["annotations"] = json!({"edition": NUMBER.to_string()});
 }
 
-async fn connection(world: World, number: usize, stream: TcpStream) {
-    let (sim, forwarded) = (world.sim, world.forwarded);
+async fn connection(world: World, number: usize, gateway: Option<usize>, stream: TcpStream) {
+    let World { sim, forwarded, open, .. } = world;
     let service = service_fn(move |request: Request<Incoming>| {
         let agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         if let Some(agent) = agent.filter(|agent| agent.starts_with(PROBE)) {
             forwarded.lock().unwrap().push(agent.to_owned());
         }
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let counted = gateway.filter(|_| is_watch).map(|gateway| open.watched(gateway));
         let sim = sim.clone();
-        async move { Ok::<_, Infallible>(answer(&sim, number, request).await) }
+        async move { Ok::<_, Infallible>(answer(&sim, number, request, counted).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
     // However the connection ended, the gateway notices it.
     builder.serve_connection(TokioIo::new(stream), service).await.unwrap_or_default();
 }
 
-async fn answer(sim: &Sim, number: usize, request: Request<Incoming>) -> Response<Body> {
+async fn answer(sim: &Sim, number: usize, request: Request<Incoming>, counted: Option<Counted>) -> Response<Body> {
     let kind = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
     if request.method() != Method::POST {
-        return sim.handle_by(number, request).await.map(Either::Right);
+        let answer = sim.handle_by(number, request).await;
+        return answer.map(|body| Either::Right(WatchBody::new(body, counted)));
     }
     let review = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let mut review: Value = serde_json::from_slice(&review).unwrap_or_default();

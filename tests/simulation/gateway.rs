@@ -3,10 +3,6 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
 };
 
 use futures_util::TryFutureExt;
@@ -24,8 +20,9 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::{
     api_server,
+    balancing::{Balancing, to_server},
     open::Open,
-    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS, api_server, gateway},
+    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS, gateway},
 };
 
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -63,15 +60,6 @@ async fn accept(listener: TcpListener, accepted: mpsc::Sender<Accepted>) {
     }
 }
 
-/// Which API server a gateway's next connection goes to.
-#[derive(Clone, Debug)]
-pub(crate) enum Balancing {
-    /// To any, as over HTTP/1.1.
-    EachConnection,
-    /// To the same as the last one, as all requests over HTTP/2 do, until that cannot be reached.
-    Sticky(Arc<AtomicUsize>),
-}
-
 /// The port of the address behind which all gateways are, as a Service would be.
 const PEERS_PORT: u16 = 8000;
 /// For `cache.peers`.
@@ -83,33 +71,16 @@ pub(crate) fn server_address(number: usize) -> String {
 }
 
 /// Connects to what the address means: one API server, a gateway, or any API server.
-async fn connect(address: Uri, balancing: Balancing) -> io::Result<Socket> {
+async fn connect(address: Uri, balancing: Balancing, from: usize, open: Open) -> io::Result<Socket> {
     let port = address.port_u16();
     if port == Some(PEERS_PORT) {
         let any = gateway(fastrand::usize(..GATEWAYS));
         return Ok(Socket::new(TcpStream::connect((any, GATEWAY_PORT)).await?));
     }
     match port.and_then(|port| port.checked_sub(api_server::PORT)).map(usize::from) {
-        Some(number @ ..API_SERVERS) => to_server(number).await,
-        _ => balanced(balancing).await,
+        Some(number @ ..API_SERVERS) => Ok(Socket::new(open.connected(from, to_server(number).await?))),
+        _ => Ok(Socket::new(open.connected(from, balancing.connect().await?))),
     }
-}
-
-async fn balanced(balancing: Balancing) -> io::Result<Socket> {
-    let any = fastrand::usize(..API_SERVERS);
-    let number = match &balancing {
-        Balancing::EachConnection => any,
-        Balancing::Sticky(number) => number.load(Relaxed),
-    };
-    let connected = to_server(number).await;
-    if let (Balancing::Sticky(number), Err(_)) = (&balancing, &connected) {
-        number.store(any, Relaxed);
-    }
-    connected
-}
-
-async fn to_server(number: usize) -> io::Result<Socket> {
-    Ok(Socket::new(TcpStream::connect((api_server(number), api_server::PORT)).await?))
 }
 
 async fn serve_until_rolled(
@@ -118,7 +89,9 @@ async fn serve_until_rolled(
     rolled: &mut watch::Receiver<u32>,
 ) -> turmoil::Result {
     let (config, balancing) = (&host.config, host.balancing.clone());
-    let opener = SocketOpener::new(service_fn(move |address| connect(address, balancing.clone()).map_err(Into::into)));
+    let (number, open) = (host.number, host.open.clone());
+    let connect = move |address| connect(address, balancing.clone(), number, open.clone()).map_err(Into::into);
+    let opener = SocketOpener::new(service_fn(connect));
     let listeners = vec![Bound::embedded(&config.listeners[0], connections)];
     let sockets = Sockets { upstream: Some(opener), listeners, admin: None };
     let mut upstream = kube_client::Config::new("http://127.0.0.1".parse()?);

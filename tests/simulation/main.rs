@@ -14,6 +14,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "these are tests, without Rust's harness")]
 
 mod api_server;
+mod balancing;
 mod clients;
 #[path = "../it/harness/delegated.rs"]
 mod delegated;

@@ -1,78 +1,190 @@
-//! What each gateway has open: its tasks, and its connections to API servers, as these count them.
+//! What is open: each gateway's tasks, its connections to API servers, as it holds them, and its watches there, as API
+//! servers count them; and what is used of the limits, by name.
 
 use std::{
-    cell::{Cell, RefCell},
-    fmt,
-    rc::Rc,
+    collections::BTreeMap,
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
 };
 
-use tokio::runtime::{Handle, RuntimeMetrics};
-
-use crate::world::GATEWAYS;
+use http_body::{Body, Frame};
+use kube_fanout::{
+    config::{ClientsConfig, Config},
+    telemetry::used_limits,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    runtime::{Handle, RuntimeMetrics},
+};
 
 /// Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Open(Rc<[OfGateway; GATEWAYS]>);
+#[derive(Clone, Debug)]
+pub(crate) struct Open(Arc<[OfGateway]>);
 
 #[derive(Debug, Default)]
 struct OfGateway {
     /// The runtime of the gateway alone; `None` before its first start.
-    runtime: RefCell<Option<RuntimeMetrics>>,
-    connections: Cell<usize>,
+    runtime: Mutex<Option<RuntimeMetrics>>,
+    connections: AtomicUsize,
+    watches: AtomicUsize,
+    is_delegated: bool,
+    /// Of its `upstream.servers`.
+    servers: usize,
 }
 
-/// A connection of a gateway, as long as it lives.
+/// A connection of a gateway to an API server.
 #[derive(Debug)]
-pub(crate) struct OpenConnection {
+pub(crate) struct CountedStream<S> {
+    stream: S,
+    _counted: Counted,
+}
+
+/// What is counted as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Counted {
     open: Open,
     gateway: usize,
+    counter: fn(&OfGateway) -> &AtomicUsize,
+}
+
+/// The answer to a watch.
+#[derive(Debug)]
+pub(crate) struct WatchBody<B> {
+    body: B,
+    _counted: Option<Counted>,
 }
 
 /// What a gateway has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
-    pub(crate) tasks: usize,
-    pub(crate) connections: usize,
+    tasks: usize,
+    connections: usize,
+    watches: usize,
+    is_delegated: bool,
+    servers: usize,
 }
 
-/// The most that a gateway keeps for itself, with some to spare: 5 to 8 tasks and 0 to 6 connections were seen in front
-/// of one address, 14 tasks in front of several servers. Idle connections end after half a minute, or after twice that.
-const AT_REST: Counts = Counts { tasks: 20, connections: 10 };
+/// Tasks of a gateway that has nothing to do, for example to accept connections; with delegated clients there is one
+/// more, which follows the files of authorities.
+const TASKS: usize = 4;
+/// Tasks of a watch: its cache's, its connection's, and one that would keep the connection when the watch has ended.
+const WATCH_TASKS: usize = 3;
+/// Connections for the checks of each of `upstream.servers`: the next question may come before the connection of the
+/// last one is free, and opens another.
+const SERVER_CONNECTIONS: usize = 2;
+/// Tasks for the same: those of the connections, and one that would close them if they were unused for longer than the
+/// pause between two checks.
+const SERVER_TASKS: usize = SERVER_CONNECTIONS + 1;
 
 impl Counts {
+    /// Whether everything that a gateway has open is for itself: one watch at most, and its connection; and with
+    /// `upstream.servers` a task that checks them, and connections for that.
     pub(crate) fn is_at_rest(self) -> bool {
-        self.tasks <= AT_REST.tasks && self.connections <= AT_REST.connections
+        let Self { tasks, connections, watches, is_delegated, servers } = self;
+        let checks = usize::from(servers > 0) + servers * SERVER_TASKS;
+        let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks;
+        watches <= 1 && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
     }
 }
 
 impl Open {
-    /// A gateway starts, in the current runtime.
-    pub(crate) fn start(&self, gateway: usize) {
-        self.0[gateway].runtime.replace(Some(Handle::current().metrics()));
+    /// Of gateways with these configurations.
+    pub(crate) fn new(gateways: &[Config]) -> Self {
+        let of = |config: &Config| OfGateway {
+            is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
+            servers: config.servers.len(),
+            ..OfGateway::default()
+        };
+        Self(gateways.iter().map(of).collect())
     }
 
-    /// A connection of a gateway has come to an API server.
-    pub(crate) fn connected(&self, gateway: usize) -> OpenConnection {
-        self.0[gateway].connections.update(|connections| connections + 1);
-        OpenConnection { open: self.clone(), gateway }
+    /// A gateway starts, in the current runtime.
+    pub(crate) fn start(&self, gateway: usize) {
+        *self.0[gateway].runtime.lock().unwrap() = Some(Handle::current().metrics());
+    }
+
+    /// A gateway has opened a connection to an API server.
+    pub(crate) fn connected<S>(&self, gateway: usize, stream: S) -> CountedStream<S> {
+        CountedStream { stream, _counted: self.count(gateway, |gateway| &gateway.connections) }
+    }
+
+    /// A watch of a gateway has come to an API server.
+    pub(crate) fn watched(&self, gateway: usize) -> Counted {
+        self.count(gateway, |gateway| &gateway.watches)
+    }
+
+    fn count(&self, gateway: usize, counter: fn(&OfGateway) -> &AtomicUsize) -> Counted {
+        counter(&self.0[gateway]).fetch_add(1, Relaxed);
+        Counted { open: self.clone(), gateway, counter }
     }
 
     pub(crate) fn counts(&self, gateway: usize) -> Counts {
-        let OfGateway { runtime, connections } = &self.0[gateway];
-        let tasks = runtime.borrow().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
-        Counts { tasks, connections: connections.get() }
+        let OfGateway { runtime, connections, watches, is_delegated, servers } = &self.0[gateway];
+        let tasks = runtime.lock().unwrap().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
+        let [connections, watches] = [connections, watches].map(|counter| counter.load(Relaxed));
+        Counts { tasks, connections, watches, is_delegated: *is_delegated, servers: *servers }
+    }
+
+    /// What is used of the limits of all gateways, which share a process, but by what they have for themselves: each
+    /// watch is a cache and a request.
+    pub(crate) fn used(&self) -> BTreeMap<&'static str, u64> {
+        let watches = self.0.iter().map(|gateway| gateway.watches.load(Relaxed) as u64).sum();
+        let used = used_limits().into_iter().map(|(name, (used, _))| (name, used));
+        let own = |name: &str| matches!(name, "cached_resources" | "upstream_own_requests");
+        used.filter(|(name, used)| *used > if own(name) { watches } else { 0 }).collect()
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.open.0[self.gateway].connections.update(|connections| connections - 1);
+        (self.counter)(&self.open.0[self.gateway]).fetch_sub(1, Relaxed);
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl<B> WatchBody<B> {
+    pub(crate) fn new(body: B, counted: Option<Counted>) -> Self {
+        Self { body, _counted: counted }
+    }
+}
+
+impl<B: Body + Unpin> Body for WatchBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tasks, connections } = self;
-        write!(formatter, "{tasks} tasks and {connections} connections to API servers")
+        let Self { tasks, connections, watches, is_delegated, servers } = self;
+        write!(formatter, "{tasks} tasks, {connections} connections and {watches} watches at API servers, ")?;
+        write!(formatter, "with {servers} upstream.servers, delegated clients: {is_delegated}")
     }
 }

@@ -10,9 +10,10 @@ use tokio::sync::watch;
 
 use crate::{
     api_server::serve,
+    balancing::{Balancing, Sticky},
     clients::{Client, follow},
     faults::{Fault, Servers},
-    gateway::{Balancing, Host, front},
+    gateway::{Host, front},
     open::Open,
     phase::{Director, Phase},
     probe::{PROBE, probe},
@@ -64,7 +65,7 @@ pub(crate) fn play(seed: u64) -> String {
         forwarded: Arc::default(),
         edition: Rc::default(),
         cut_off: CutOff::default(),
-        open: Open::default(),
+        open: Open::new(&settings.gateways),
     };
     let director = Director::new();
     let mut network = network(seed);
@@ -98,7 +99,8 @@ fn api_server_host(network: &mut turmoil::Sim<'_>, world: &World, number: usize)
 
 fn gateway_host(network: &mut turmoil::Sim<'_>, settings: &Settings, open: &Open, number: usize) -> watch::Sender<u32> {
     let (rolled, is_rolled) = watch::channel(0);
-    let balancing = if settings.has_upgrades { Balancing::Sticky(Arc::default()) } else { Balancing::EachConnection };
+    let balancing =
+        if settings.has_upgrades { Balancing::Sticky(Sticky::default()) } else { Balancing::EachConnection };
     let host = Host { number, config: settings.gateways[number].clone(), balancing, open: open.clone() };
     network.host(gateway(number), move || front(host.clone(), is_rolled.clone()));
     rolled

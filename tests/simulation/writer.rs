@@ -7,10 +7,11 @@ use kube_fanout::sim::{Refusal, Sim};
 use tokio::time::{sleep, timeout};
 
 use crate::{
+    open::Open,
     phase::{Phase, Phases},
     record::Record,
     upstream::{pod, pods},
-    world::{GATEWAYS, World},
+    world::World,
 };
 
 pub(crate) const NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
@@ -39,7 +40,7 @@ pub(crate) async fn write(world: World, mut rng: Rng, mut phases: Phases) -> tur
                 continue;
             }
             Phase::Calm => heal(sim),
-            Phase::Resting => until_at_rest(sim).await,
+            Phase::Resting => until_at_rest(&world.open).await,
             Phase::Restored | Phase::Over => {}
         }
         if !phases.done_with(phase).await {
@@ -59,15 +60,15 @@ fn trouble(world: &World, rng: &mut Rng) {
     }
 }
 
-/// Each gateway has one watch at most, and nothing is left of what was forwarded.
-async fn until_at_rest(sim: &Sim) {
+/// Waits until nothing is used of the gateways' limits but by their own watches.
+async fn until_at_rest(open: &Open) {
     let at_rest = async {
-        while sim.counts().open_watches("pods") > GATEWAYS {
+        while !open.used().is_empty() {
             sleep(PAUSE).await;
         }
     };
     let in_time = timeout(AT_REST_MAX, at_rest).await;
-    in_time.unwrap_or_else(|_| panic!("{:?}", sim.counts()));
+    in_time.unwrap_or_else(|_| panic!("limits of which something is used: {:?}", open.used()));
 }
 
 /// Creates, changes or deletes a random pod.
