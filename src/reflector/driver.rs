@@ -20,6 +20,9 @@ use crate::{
 
 /// A watch that ends sooner than this counts as a failure; otherwise it would be reopened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);
+/// Upstream's head is asked for again if it was told longer ago than this: no API server comes back with a restored
+/// storage in less.
+const LOOK_AGE_MAX: Duration = Duration::from_millis(500);
 
 /// Receives everything that happens to the store.
 pub trait Sink: Send {
@@ -381,26 +384,32 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
     }
 
     async fn verify(&mut self) -> Input {
+        self.verified().await.unwrap_or_else(|failure| {
+            self.unsure_since = Instant::now();
+            Input::VerifyFailed(failure)
+        })
+    }
+
+    async fn verified(&mut self) -> Result<Input, Failure> {
         let mut server = self.upstream.server(self.unsure_since).await;
-        match self.look().await {
-            Ok((progress, head, same_resource)) => {
-                self.ask_again(&mut server, self.unsure_since).await;
-                self.upstream.look_for_another_cluster(self.unsure_since).await;
-                if let Some(before) = self.machine.other_server(server.as_deref()) {
-                    tracing::info!(resource = %self.collection.resource, before, now = server,
-                        "upstream runs another version than before");
-                }
-                // Watch-list is tried again: one slow server or one refusal at the time of the fill need not be
-                // permanent.
-                let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
-                let watch_list = is_asked && self.upstream.knows_watch_list().await == Ok(true);
-                Input::Verified { progress, head, same_resource, server, watch_list }
-            }
-            Err(failure) => {
-                self.unsure_since = Instant::now();
-                Input::VerifyFailed(failure)
-            }
+        let mut looked = self.look().await?;
+        let looked_at = Instant::now();
+        self.ask_again(&mut server, self.unsure_since).await;
+        self.upstream.look_for_another_cluster(self.unsure_since).await;
+        if let Some(before) = self.machine.other_server(server.as_deref()) {
+            tracing::info!(resource = %self.collection.resource, before, now = server,
+                "upstream runs another version than before");
         }
+        // Watch-list is tried again: one slow server or one refusal at the time of the fill need not be permanent.
+        let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
+        let watch_list = is_asked && self.upstream.knows_watch_list().await == Ok(true);
+        // These questions may have waited until upstream could be reached again. If its storage was restored meanwhile,
+        // the head is one of before, and a watch from there would not be told of what comes up to it.
+        if looked_at.elapsed() >= LOOK_AGE_MAX {
+            looked = self.look().await?;
+        }
+        let (progress, head, same_resource) = looked;
+        Ok(Input::Verified { progress, head, same_resource, server, watch_list })
     }
 
     /// Asks for upstream's version once more if there was none. Upstream has answered another request since: when it

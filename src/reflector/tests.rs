@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::*;
 use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
@@ -35,6 +35,8 @@ struct Script {
     never_bridges: bool,
     /// When upstream can be used again.
     recovers: Option<Instant>,
+    /// How long the question for the cluster takes.
+    cluster_takes: Duration,
 }
 
 impl Script {
@@ -112,6 +114,10 @@ impl ListWatch for Script {
 
     async fn server(&self, _: Instant) -> Option<String> {
         self.servers.lock().unwrap().pop_front().filter(|version| !version.is_empty()).map(str::to_owned)
+    }
+
+    async fn look_for_another_cluster(&self, _: Instant) {
+        sleep(self.cluster_takes).await;
     }
 
     async fn recovered_since(&self, time: Instant) {
@@ -381,5 +387,12 @@ async fn an_event_that_goes_back_in_version_discards_the_store() {
 #[tokio::test(start_paused = true)]
 async fn a_restored_upstream_discards_the_store() {
     let (seen, _) = run(Script::new(&[90, 20, 20], [Ok(end(90)), Ok(end(20))])).await;
+    assert_eq!(seen.events()[..3], ["filled at 90", "lost: Backwards", "filled at 20"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_restored_between_two_questions_discards_the_store() {
+    let script = Script::new(&[90, 90, 20, 20], [Ok(end(90)), Ok(end(20))]);
+    let (seen, _) = run(Script { cluster_takes: Duration::from_secs(1), ..script }).await;
     assert_eq!(seen.events()[..3], ["filled at 90", "lost: Backwards", "filled at 20"]);
 }
