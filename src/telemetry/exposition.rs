@@ -5,13 +5,9 @@
 
 use std::{sync::OnceLock, time::Duration};
 
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use crate::telemetry::{
-    Readings, cache_metrics, limits,
-    metrics::{REQUEST_DURATION, describe},
-    process_metrics,
-};
+use crate::telemetry::{Readings, cache_metrics, limits, metrics::describe, process_metrics};
 
 /// In seconds: from a quick get from memory to a list that takes upstream a minute.
 const DURATION_BUCKETS: &[f64] =
@@ -78,7 +74,8 @@ impl Exposition {
 
 pub(crate) fn recorder() -> PrometheusRecorder {
     PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full(REQUEST_DURATION.to_owned()), DURATION_BUCKETS)
+        // All are durations. Without buckets they would be summaries, which cannot be added up.
+        .set_buckets(DURATION_BUCKETS)
         .expect("the buckets are not empty")
         .build_recorder()
 }
@@ -86,7 +83,7 @@ pub(crate) fn recorder() -> PrometheusRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::limit_reached;
+    use crate::telemetry::{metrics::limit_reached, peer_searched};
 
     #[test]
     fn the_text_form_describes_and_counts() {
@@ -96,11 +93,15 @@ mod tests {
             describe();
             limit_reached("connections");
             limit_reached("connections");
+            peer_searched("found", Duration::from_millis(3));
         });
         let text = exposition.render();
         assert!(text.contains("# TYPE kube_fanout_limits_reached_total counter"), "{text}");
         assert!(text.contains("# HELP kube_fanout_limits_reached_total How often"), "{text}");
         assert!(text.contains("kube_fanout_limits_reached_total{limit=\"connections\"} 2"), "{text}");
         assert!(text.contains("kube_fanout_build_info{version="), "{text}");
+        assert!(text.contains("# TYPE kube_fanout_peer_search_duration_seconds histogram"), "{text}");
+        let bucket = r#"kube_fanout_peer_search_duration_seconds_bucket{outcome="found",le="0.005"} 1"#;
+        assert!(text.contains(bucket), "{text}");
     }
 }
