@@ -379,6 +379,7 @@ impl Followed {
         if let Some(rest) = self.takeover.as_mut().and_then(|takeover| takeover.poll(context)) {
             return Poll::Ready(Next::Memory(rest));
         }
+        self.release();
         let frame = ready!(self.upstream.poll_frame(context));
         if let Some(takeover) = &mut self.takeover
             && let Some(Ok(frame)) = &frame
@@ -386,8 +387,13 @@ impl Followed {
         {
             takeover.told.push(bytes);
         }
-        self.takeover.take_if(|takeover| takeover.told.is_over());
+        self.release();
         Poll::Ready(Next::Upstream(frame))
+    }
+
+    /// Drops what a takeover needs once it is given up.
+    fn release(&mut self) {
+        self.takeover.take_if(|takeover| takeover.told.is_over());
     }
 
     pub(super) fn is_end_stream(&self) -> bool {

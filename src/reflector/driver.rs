@@ -390,7 +390,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         })
     }
 
-    async fn verified(&mut self) -> Result<Input, Failure> {
+    async fn verified(&self) -> Result<Input, Failure> {
         let mut server = self.upstream.server(self.unsure_since).await;
         let mut looked = self.look().await?;
         let looked_at = Instant::now();

@@ -77,6 +77,7 @@ impl Current {
 
 /// In a task of its own, so that a connection that is given up at the moment at which the API server accepts it is
 /// closed, as by a kernel: turmoil drops only its own end, and the API server would wait for a request for ever.
+#[expect(clippy::disallowed_methods, reason = "it ends by itself, as connecting by a kernel does")]
 pub(crate) async fn to_server(number: usize) -> io::Result<TcpStream> {
     tokio::spawn(TcpStream::connect((api_server(number), api_server::PORT))).await?
 }

@@ -212,11 +212,11 @@ async fn an_idle_connection_is_closed_in_time_also_if_no_other_becomes_idle() {
 
 /// A connector to one of `upstream.servers`, and the server's ends of its connections, in memory: what one end does is
 /// seen by the other before a paused clock goes on.
-fn in_memory() -> (Connector, mpsc::UnboundedReceiver<DuplexStream>) {
-    let (accepted, connections) = mpsc::unbounded_channel();
+fn in_memory() -> (Connector, mpsc::Receiver<DuplexStream>) {
+    let (accepted, connections) = mpsc::channel(1);
     let opener = SocketOpener::new(service_fn(move |_| {
         let (near, far) = duplex(4096);
-        let taken = accepted.send(far);
+        let taken = accepted.try_send(far);
         async move { taken.map(|()| Socket::new(near)).map_err(BoxError::from) }
     }));
     let address = ([127, 0, 0, 1], 1).into();

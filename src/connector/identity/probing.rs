@@ -63,10 +63,12 @@ impl AsFrontProxy {
         let accepted = verdicts.contains(&Verdict::Accepted);
         let mut progress = Progress { servers: Vec::new(), other: None };
         for (server, verdict) in verdicts.into_iter().enumerate() {
-            match verdict {
-                Verdict::Refused(why) if !accepted => return Err(why),
-                verdict => progress.servers.push(self.asked_first(server, verdict)),
+            if let Verdict::Refused(why) = &verdict
+                && !accepted
+            {
+                return Err(why.clone());
             }
+            progress.servers.push(self.asked_first(server, verdict));
         }
         Ok(progress)
     }
@@ -320,18 +322,25 @@ mod tests {
         Error,
     }
 
-    /// What the server sees in each certificate, and those of the clients' requests that came.
     #[derive(Clone, Default)]
-    struct World(Arc<Mutex<(HashMap<Vec<u8>, Sees>, Vec<Vec<u8>>)>>);
+    struct World(Arc<Mutex<Known>>);
+
+    #[derive(Default)]
+    struct Known {
+        /// What the server sees in each certificate.
+        sees: HashMap<Vec<u8>, Sees>,
+        /// Those of the clients' requests that came.
+        came: Vec<Vec<u8>>,
+    }
 
     impl World {
         fn sees(&self, certificate: &Issued, sees: Sees) {
-            self.0.lock().unwrap().0.insert(certificate.der().to_vec(), sees);
+            self.0.lock().unwrap().sees.insert(certificate.der().to_vec(), sees);
         }
 
         /// The certificates of the clients' requests since the last time.
         fn came(&self) -> Vec<Vec<u8>> {
-            std::mem::take(&mut self.0.lock().unwrap().1)
+            std::mem::take(&mut self.0.lock().unwrap().came)
         }
 
         fn answer(&self, request: &Request<Incoming>) -> Response<TestBody> {
@@ -339,7 +348,7 @@ mod tests {
             let certificate = certificate.clone().unwrap();
             let mut world = self.0.lock().unwrap();
             if !request.uri().path().starts_with(PROBES) {
-                world.1.push(certificate);
+                world.came.push(certificate);
                 let first = stream::once(async { Ok(Frame::data(Bytes::from_static(b"first"))) });
                 return match request.uri().path() {
                     "/kept" => Response::new(full("")),
@@ -348,7 +357,7 @@ mod tests {
                 };
             }
             let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
-            let (user, group) = match world.0[&certificate] {
+            let (user, group) = match world.sees[&certificate] {
                 Sees::Proxy => (header("x-remote-user"), header("x-remote-group")),
                 Sees::Admin => ("admin".to_owned(), "system:masters".to_owned()),
                 Sees::Error => {
@@ -390,7 +399,7 @@ mod tests {
         }
 
         /// Puts another certificate into the files.
-        async fn renew(&mut self, sees: Sees) -> Issued {
+        async fn renew(&self, sees: Sees) -> Issued {
             let next = self.authority.client("next");
             self.world.sees(&next, sees);
             next.write(Path::new(self.folder.path()));
