@@ -75,9 +75,9 @@ impl Belief {
         if self.of(server) == Standing::Accepted { Ok(()) } else { Err(NotAccepted) }
     }
 
-    /// For a connection that is opened now: cancelled when it is not to be used any more, at the latest with `parent`.
-    pub(super) fn token(&self, server: usize, parent: &CancellationToken) -> CancellationToken {
-        self.servers[server].connections.token(parent)
+    /// For a connection that is opened now: cancelled when it is not to be used any more.
+    pub(super) fn token(&self, server: usize) -> CancellationToken {
+        self.servers[server].connections.token()
     }
 
     /// Breaks the identity's connections to all servers, to be opened again.
@@ -120,7 +120,7 @@ impl Belief {
 
 impl Server {
     fn undecided() -> Self {
-        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Breaker::new() }
+        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Breaker::default() }
     }
 }
 

@@ -63,7 +63,7 @@ impl ClientCertificate {
         let seen = files.read_blocking().map_err(CertificateError::Read)?;
         let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
         let loaded = Loaded { certified, seen };
-        Ok(Self { files, loaded: RwLock::new(loaded), connections: Breaker::new(), is_probed })
+        Ok(Self { files, loaded: RwLock::new(loaded), connections: Breaker::default(), is_probed })
     }
 
     /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
@@ -93,9 +93,9 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// For a connection that is opened now: cancelled when there is another certificate, at the latest with `parent`.
-    pub(super) fn token(&self, parent: &CancellationToken) -> CancellationToken {
-        self.connections.token(parent)
+    /// For a connection that is opened now: cancelled when there is another certificate.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.connections.token()
     }
 
     /// The file of the certificate, for the log.

@@ -33,6 +33,7 @@ use crate::config::Redacted;
 use super::{
     BoxError, BuildError,
     belief::Belief,
+    breaker::Breaks,
     client_certificate::ClientCertificate,
     era::{Breakable, Broken, Era},
     servers::{Held, Route},
@@ -115,9 +116,9 @@ impl Dialer {
         Self { secured, way, certificate }
     }
 
-    /// For a connection that is opened now.
-    fn token(&self, parent: CancellationToken) -> CancellationToken {
-        self.certificate.as_ref().map_or_else(|| parent.clone(), |certificate| certificate.token(&parent))
+    /// Breaks a connection that is opened now when there is another certificate; `None` if it cannot change.
+    fn token(&self) -> Option<CancellationToken> {
+        self.certificate.as_ref().map(|certificate| certificate.token())
     }
 }
 
@@ -134,8 +135,9 @@ impl Service<Uri> for Dialer {
         let route = match &self.way {
             Way::Servers(route) => route.clone(),
             Way::Address { era, belief } => {
-                let (token, belief) = (self.token(era.token()), belief.clone());
-                let token = belief.as_ref().map_or_else(|| token.clone(), |belief| belief.token(ONLY, &token));
+                let belief = belief.clone();
+                let accepted = belief.as_ref().map(|belief| belief.token(ONLY));
+                let breaks = Breaks::by([Some(era.token()), self.token(), accepted].into_iter().flatten());
                 let check = move || belief.as_ref().map_or(Ok(()), |belief| belief.check(ONLY));
                 if let Err(error) = check() {
                     return Box::pin(async move { Err(error.into()) });
@@ -144,15 +146,15 @@ impl Service<Uri> for Dialer {
                 return Box::pin(async move {
                     let stream = in_time(connecting).await?;
                     check()?;
-                    Ok(UpstreamStream::new(stream, token, None))
+                    Ok(UpstreamStream::new(stream, breaks, None))
                 });
             }
         };
         let (secured, dialer) = (self.secured.clone(), self.clone());
         let open = move |address| -> BoxFuture<'static, _> { Box::pin(secured.clone().oneshot(address)) };
         Box::pin(async move {
-            let (stream, held) = in_time(route.connect(open, |token| dialer.token(token), address)).await?;
-            Ok(UpstreamStream::new(stream, held.token(), Some(held)))
+            let (stream, held) = in_time(route.connect(open, || dialer.token(), address)).await?;
+            Ok(UpstreamStream::new(stream, held.breaks(), Some(held)))
         })
     }
 }
@@ -217,13 +219,13 @@ impl ConnectionUse {
 }
 
 impl UpstreamStream {
-    fn new(stream: MaybeHttpsStream<DialedStream>, token: CancellationToken, held: Option<Held>) -> Self {
-        Self { stream, usage: ConnectionUse::default(), breakable: Breakable::by(token), _held: held }
+    fn new(stream: MaybeHttpsStream<DialedStream>, breaks: Breaks, held: Option<Held>) -> Self {
+        Self { stream, usage: ConnectionUse::default(), breakable: Breakable::by(breaks), _held: held }
     }
 
-    /// Cancelled when the connection is not to be used any more.
-    pub(super) fn token(&self) -> CancellationToken {
-        self.breakable.token()
+    /// What tells that the connection is not to be used any more.
+    pub(super) fn breaks(&self) -> Breaks {
+        self.breakable.breaks()
     }
 
     /// A request that has got this connection at the same moment is not sent on it either.

@@ -8,6 +8,8 @@ use std::{
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use super::breaker::Breaks;
+
 /// The time since the cluster was last replaced. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Era(Arc<Mutex<Current>>);
@@ -20,8 +22,8 @@ struct Current {
 
 /// Whether an open connection is still to be used.
 pub(super) struct Breakable {
-    token: CancellationToken,
-    broken: Pin<Box<WaitForCancellationFutureOwned>>,
+    breaks: Breaks,
+    broken: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// An open connection is not to be used any more.
@@ -54,22 +56,23 @@ impl Era {
 }
 
 impl Breakable {
-    /// Breaks when the token is cancelled.
-    pub(super) fn by(token: CancellationToken) -> Self {
-        Self { broken: Box::pin(token.clone().cancelled_owned()), token }
+    pub(super) fn by(breaks: Breaks) -> Self {
+        let broken = breaks.tokens().iter().map(|token| Box::pin(token.clone().cancelled_owned())).collect();
+        Self { breaks, broken }
     }
 
-    /// Cancelled when the connection is not to be used any more.
-    pub(super) fn token(&self) -> CancellationToken {
-        self.token.clone()
+    /// What tells that the connection is not to be used any more.
+    pub(super) fn breaks(&self) -> Breaks {
+        self.breaks.clone()
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.token.is_cancelled()
+        self.breaks.is_broken()
     }
 
     /// Ready when the connection is not to be used any more.
     pub(super) fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.broken.as_mut().poll(context)
+        let mut broken = self.broken.iter_mut();
+        if broken.any(|broken| broken.as_mut().poll(context).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

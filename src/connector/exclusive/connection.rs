@@ -14,10 +14,8 @@ use hyper::{
     client::conn::{TrySendError, http1},
 };
 
-use tokio_util::sync::CancellationToken;
-
 use super::gate::Gate;
-use crate::connector::{RequestBody, dialer::UpstreamStream};
+use crate::connector::{RequestBody, breaker::Breaks, dialer::UpstreamStream};
 
 /// A connection that is assumed to be open.
 pub(super) struct Connection {
@@ -25,8 +23,8 @@ pub(super) struct Connection {
     /// `None` after it has ended. Dropping it completes pending requests with the outcome.
     driver: Option<http1::Connection<UpstreamStream, RequestBody>>,
     gate: Gate,
-    /// Cancelled when it is not to be used any more.
-    token: CancellationToken,
+    /// Tells that it is not to be used any more.
+    breaks: Breaks,
 }
 
 /// An answer whose body has not arrived, and its connection; or an error, with the request if nothing of it was sent.
@@ -36,14 +34,14 @@ impl Connection {
     pub(super) fn new(
         sender: http1::SendRequest<RequestBody>,
         driver: http1::Connection<UpstreamStream, RequestBody>,
-        token: CancellationToken,
+        breaks: Breaks,
     ) -> Self {
-        Self { sender, driver: Some(driver), gate: Gate::new(), token }
+        Self { sender, driver: Some(driver), gate: Gate::new(), breaks }
     }
 
     /// Whether it must not be used any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.token.is_cancelled()
+        self.breaks.is_broken()
     }
 
     /// Sends a request and waits for the head of its answer.

@@ -95,9 +95,9 @@ impl Shared {
 
     async fn connect(&self, address: Uri) -> Result<Box<Connection>, BoxError> {
         let stream = self.dialer.clone().oneshot(address).await?;
-        let token = stream.token();
+        let breaks = stream.breaks();
         let (sender, driver) = http1::handshake(stream).await?;
-        Ok(Box::new(Connection::new(sender, driver, token)))
+        Ok(Box::new(Connection::new(sender, driver, breaks)))
     }
 
     fn received(&self, answer: Response<Incoming>, connection: Box<Connection>) -> Response<ExclusiveBody> {

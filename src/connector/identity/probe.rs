@@ -122,6 +122,11 @@ impl Probes {
         (0..self.pools.len()).collect()
     }
 
+    /// The servers that are known to be of the cluster.
+    pub(super) fn members(&self) -> Vec<usize> {
+        self.all().into_iter().filter(|server| self.is_member(*server)).collect()
+    }
+
     /// Whether a server is of the cluster. One that is not has no say.
     pub(super) fn is_member(&self, server: usize) -> bool {
         self.servers.as_ref().is_none_or(|servers| servers.is_member(server))
@@ -136,15 +141,23 @@ impl Probes {
 }
 
 impl AsFrontProxy {
-    /// The verdicts of these servers on a certificate, in the same order. `asked` is that of the probes, locked.
+    /// The verdicts of these servers on a certificate, in the same order; each is noted when it comes. `asked` is that
+    /// of the probes, locked.
     pub(super) async fn ask(
         &self,
         asked: &Presented,
         certificate: Arc<CertifiedKey>,
         servers: &[usize],
+        note: impl Fn(usize, &Verdict),
     ) -> Vec<Verdict> {
         asked.set(certificate);
-        join_all(servers.iter().map(|server| self.ask_one(*server))).await
+        let note = &note;
+        let ask = |server: usize| async move {
+            let verdict = self.ask_one(server).await;
+            note(server, &verdict);
+            verdict
+        };
+        join_all(servers.iter().map(|server| ask(*server))).await
     }
 
     async fn ask_one(&self, server: usize) -> Verdict {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::{
-    connector::belief::Standing,
+    connector::{belief::Standing, presented::Presented},
     lifecycle::Tasks,
     telemetry::{Chain, certificate_reloaded},
 };
@@ -96,10 +96,13 @@ impl AsFrontProxy {
 
     async fn probe_servers(&self, servers: &[usize]) -> Vec<Verdict> {
         let asked = self.probes.asked.lock().await;
+        self.probe_locked(&asked, servers).await
+    }
+
+    async fn probe_locked(&self, asked: &Presented, servers: &[usize]) -> Vec<Verdict> {
         let (era, certificate) = (self.probes.belief.era(), self.probes.accepted.current());
-        let verdicts = self.ask(&asked, certificate, servers).await;
-        servers.iter().zip(&verdicts).for_each(|(server, verdict)| self.probes.note(*server, era, verdict));
-        verdicts
+        let note = |server, verdict: &Verdict| self.probes.note(server, era, verdict);
+        self.ask(asked, certificate, servers, note).await
     }
 
     async fn keep_probing(&self, mut progress: Progress) {
@@ -118,9 +121,9 @@ impl AsFrontProxy {
 
     /// Asks what is due.
     async fn look(&self, progress: &mut Progress) {
-        self.probes.forget_others();
+        self.probes.forget_others(progress);
         self.look_at_files(progress).await;
-        let due: Vec<_> = self.probes.all().into_iter().filter(|server| self.is_due(*server, progress)).collect();
+        let due: Vec<_> = self.probes.members().into_iter().filter(|server| self.is_due(*server, progress)).collect();
         if due.is_empty() {
             return;
         }
@@ -151,8 +154,8 @@ impl AsFrontProxy {
         asked.at.elapsed() >= pause
     }
 
-    /// Asks for another certificate in the files, and uses it in place of the one in use if at least as many servers
-    /// accept it.
+    /// Asks for another certificate in the files, and uses it in place of the one in use if a server accepts it, and at
+    /// least as many as accept the one in use.
     async fn look_at_files(&self, progress: &mut Progress) {
         let Probes { files, accepted, belief, asked, .. } = &*self.probes;
         let asked = asked.lock().await;
@@ -170,17 +173,21 @@ impl AsFrontProxy {
             }
             _ => false,
         };
+        // Those that have just become members may accept the one in use.
+        let undecided: Vec<_> = self.probes.members();
+        let undecided: Vec<_> = undecided.into_iter().filter(|it| belief.of(*it) == Standing::Undecided).collect();
+        self.probe_locked(&asked, &undecided).await;
         let (era, servers) = (belief.era(), self.probes.all());
-        let verdicts = self.ask(&asked, other.clone(), &servers).await;
+        let verdicts = self.ask(&asked, other.clone(), &servers, |_, _| {}).await;
         progress.other = Some((other.clone(), Instant::now()));
-        let members: Vec<_> = servers.into_iter().filter(|server| self.probes.is_member(*server)).collect();
+        let members = self.probes.members();
         let accepting = members.iter().filter(|server| verdicts[**server] == Verdict::Accepted).count();
-        if accepting >= belief.accepting(&members) {
+        if accepting > 0 && accepting >= belief.accepting(&members) {
             self.probes.replace(other, era, &verdicts);
             let now = Instant::now();
             progress.servers.iter_mut().for_each(|asked| asked.at = now);
-        } else if !is_told {
-            self.probes.keep(&verdicts);
+        } else {
+            self.probes.keep(&verdicts, is_told);
         }
     }
 
@@ -201,11 +208,13 @@ impl AsFrontProxy {
 
 impl Probes {
     /// Sets back servers that are not known any more to be of the cluster.
-    fn forget_others(&self) {
+    fn forget_others(&self, progress: &mut Progress) {
         let era = self.belief.era();
         for server in self.all() {
             if self.belief.of(server) != Standing::Undecided && !self.is_member(server) {
                 self.belief.note(server, Standing::Undecided, era);
+                // Asked as soon as it is known to be of the cluster again.
+                progress.servers[server].pause = Duration::ZERO;
             }
         }
     }
@@ -262,8 +271,14 @@ impl Probes {
         }
     }
 
-    /// Says why another certificate is not used.
-    fn keep(&self, verdicts: &[Verdict]) {
+    /// Says why another certificate is not used, once, and counts it as long as it is not.
+    fn keep(&self, verdicts: &[Verdict], is_told: bool) {
+        if verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refused(_) | Verdict::Doubtful(_))) {
+            certificate_reloaded(false);
+        }
+        if is_told {
+            return;
+        }
         for (server, verdict) in verdicts.iter().enumerate() {
             let error = match verdict {
                 Verdict::Accepted => continue,
@@ -271,9 +286,8 @@ impl Probes {
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => why.clone(),
             };
             let (server, file) = (self.name(server), self.files.name());
-            tracing::error!(server, %file, error, "new front-proxy certificate not used; the previous one still is");
+            tracing::error!(server, %file, error, "new front-proxy certificate not used in place of the previous one");
         }
-        certificate_reloaded(false);
     }
 
     fn warn(&self, server: usize, why: &str) {
@@ -448,12 +462,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_certificate_takes_the_place_of_one_without_a_verdict_at_once() {
+    async fn another_certificate_takes_the_place_of_one_without_a_verdict_once_it_is_accepted() {
         let mut scene = Scene::begin(&[b"http/1.1"], Sees::Error).await;
         assert_eq!(scene.send().await, Err(IdentityError::Undecided));
         scene.renew(Sees::Admin).await;
         scene.look_after(TICK).await;
-        assert_eq!(scene.send().await, Err(IdentityError::NotBelieved));
+        assert_eq!(scene.send().await, Err(IdentityError::Undecided), "the first may be accepted yet");
         assert!(scene.proxy.doubt().is_some());
         let good = scene.renew(Sees::Proxy).await;
         scene.look_after(TICK).await;
@@ -527,9 +541,19 @@ mod tests {
         proxy.look(&mut progress).await;
         assert_eq!(in_use(), next.der());
         assert_eq!(belief(), [Standing::Accepted, Standing::Accepted, Standing::Undecided]);
-        connector.servers().unwrap().found(vec![foreign(), foreign(), None]);
-        proxy.look(&mut progress).await;
-        assert!(proxy.doubt().is_some());
+        // All are away for a moment, while a certificate is in the files that none accepts.
+        let refused = authority.client("refused");
+        worlds.iter().for_each(|world| world.sees(&refused, Sees::Admin));
+        refused.write(folder.path());
+        proxy.probes.files.reload_once().await;
+        let unknown = || Some(Finding::Unknown { reason: "unreachable", error: "refused".to_owned() });
+        for found in [vec![unknown(), unknown(), None], vec![ready(), ready(), None]] {
+            let is_there = found[0] == ready();
+            connector.servers().unwrap().found(found);
+            progress.other = None;
+            proxy.look(&mut progress).await;
+            assert_eq!((in_use(), proxy.doubt().is_none()), (next.der(), is_there));
+        }
     }
 
     #[tokio::test]

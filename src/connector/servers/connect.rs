@@ -12,6 +12,7 @@ use crate::{
     connector::{
         BoxError, TroubleKind,
         belief::{Belief, NotAccepted},
+        breaker::Breaks,
         era::Broken,
     },
     telemetry::{Chain, server_connections},
@@ -66,12 +67,12 @@ impl NoServer {
 struct AttemptTimedOut;
 
 impl Route {
-    /// Opens a connection with `open`, to `address` with the host and port of a server. It breaks with what `renewed`
-    /// makes of the token of its server. The caller limits the time.
+    /// Opens a connection with `open`, to `address` with the host and port of a server. It also breaks with the
+    /// token of `renewed`. The caller limits the time.
     pub(in crate::connector) async fn connect<S>(
         &self,
         open: impl Fn(Uri) -> BoxFuture<'static, Result<S, BoxError>>,
-        renewed: impl Fn(CancellationToken) -> CancellationToken,
+        renewed: impl Fn() -> Option<CancellationToken>,
         address: Uri,
     ) -> Result<(S, Held), BoxError> {
         // Those that do not accept the identity count as tried.
@@ -91,10 +92,8 @@ impl Route {
                 continue;
             };
             tried.push(held.index);
-            held.token = renewed(held.token.clone());
-            if let Some(belief) = &self.belief {
-                held.token = belief.token(held.index, &held.token);
-            }
+            let accepted = self.belief.as_ref().map(|belief| belief.token(held.index));
+            [renewed(), accepted].into_iter().flatten().for_each(|token| held.breaks.push(token));
             // Since the others were looked at.
             if let Err(error) = self.check(held.index) {
                 last = Some(Box::new(error));
@@ -108,7 +107,7 @@ impl Route {
             };
             match connected {
                 // In the meantime the server was found to be of another cluster.
-                Ok(_) if held.token.is_cancelled() => last = Some(Box::new(Broken)),
+                Ok(_) if held.breaks.is_broken() => last = Some(Box::new(Broken)),
                 Ok(stream) => match self.check(held.index) {
                     Ok(()) => return Ok((stream, held)),
                     // Or has shown that it does not accept the identity.
@@ -137,7 +136,7 @@ impl Servers {
         let token = if choice == Choice::OneVersion { &server.breaks.own } else { &server.breaks.all }.clone();
         server_connections(&self.0.addresses[index].to_string(), server.connections);
         drop(known);
-        Some(Held { servers: self.clone(), index, token })
+        Some(Held { servers: self.clone(), index, breaks: Breaks::by([token]) })
     }
 
     /// Whether there is another server to try.

@@ -28,7 +28,7 @@ use crate::{
     telemetry::{server_connections, server_is_in_use, server_set_aside},
 };
 
-use super::{notice::bounded, recovery::Recovery};
+use super::{breaker::Breaks as ConnectionBreaks, notice::bounded, recovery::Recovery};
 
 pub(super) use connect::{NoServer, Route};
 
@@ -152,7 +152,7 @@ pub enum Usage {
 pub(super) struct Held {
     servers: Servers,
     index: usize,
-    token: CancellationToken,
+    breaks: ConnectionBreaks,
 }
 
 impl Servers {
@@ -434,9 +434,9 @@ impl Held {
         self.servers.0.addresses[self.index].authority()
     }
 
-    /// Cancelled when the connection is not to be used any more.
-    pub(super) fn token(&self) -> CancellationToken {
-        self.token.clone()
+    /// What tells that the connection is not to be used any more.
+    pub(super) fn breaks(&self) -> ConnectionBreaks {
+        self.breaks.clone()
     }
 }
 

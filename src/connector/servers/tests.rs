@@ -6,6 +6,7 @@ use tokio::{net::TcpListener, task::JoinSet, time::advance};
 use super::*;
 use crate::connector::{
     belief::{Belief, Standing},
+    breaker::Breaker,
     era::Era,
 };
 
@@ -120,14 +121,14 @@ fn own_requests_keep_to_one_version_through_a_rolling_upgrade() {
     ] {
         servers.found(findings);
         assert_eq!(own(), expected);
-        assert!(!held.token.is_cancelled());
+        assert!(!held.breaks.is_broken());
     }
     assert_eq!(chosen(&servers, Choice::Any), [0, 1], "clients go to any that has few connections");
     // It drains, and its connections stay open until the others are used.
     servers.found(vec![ready("v2"), ready("v2"), unwell()]);
-    assert!(!held.token.is_cancelled());
+    assert!(!held.breaks.is_broken());
     assert_eq!(own(), [0, 1]);
-    assert!(held.token.is_cancelled(), "caches find out that another program answers");
+    assert!(held.breaks.is_broken(), "caches find out that another program answers");
     servers.found(vec![ready("v2"), ready("v2"), ready("v1")]);
     assert_eq!(own(), [0, 1]);
 }
@@ -154,9 +155,9 @@ fn own_connections_to_a_server_of_another_version_than_before_break() {
     servers.found(vec![ready("v1")]);
     let (own, any) = (servers.hold(Choice::OneVersion, &[]).unwrap(), servers.hold(Choice::Any, &[]).unwrap());
     servers.found(vec![ready("v1")]);
-    assert!(!own.token.is_cancelled());
+    assert!(!own.breaks.is_broken());
     servers.found(vec![ready("v2")]);
-    assert!(own.token.is_cancelled() && !any.token.is_cancelled());
+    assert!(own.breaks.is_broken() && !any.breaks.is_broken());
 }
 
 #[test]
@@ -170,9 +171,9 @@ fn a_server_that_does_not_say_its_version_keeps_the_last_one() {
     assert_eq!(servers.states()[0].version.as_deref(), Some("v1"));
     servers.found(vec![ready("v1")]);
     assert_eq!(choose(&servers, Choice::OneVersion, &[]), Some(0));
-    assert!(!own.token.is_cancelled());
+    assert!(!own.breaks.is_broken());
     servers.found(vec![ready("v2")]);
-    assert!(own.token.is_cancelled());
+    assert!(own.breaks.is_broken());
 }
 
 #[test]
@@ -194,7 +195,7 @@ fn connections_to_a_server_that_is_not_used_any_more_break() {
     servers.found(vec![ready("v1"), ready("v1")]);
     let held = [0, 1].map(|other| servers.hold(Choice::Any, &[other]).unwrap());
     let own = servers.hold(Choice::OneVersion, &[0]).unwrap();
-    let broken = || [&held[0], &held[1], &own].map(|held| held.token.is_cancelled());
+    let broken = || [&held[0], &held[1], &own].map(|held| held.breaks.is_broken());
     servers.found(vec![ready("v1"), unwell()]);
     assert_eq!(broken(), [false; 3]);
     servers.found(vec![ready("v1"), foreign()]);
@@ -209,8 +210,8 @@ fn all_connections_break_when_the_cluster_is_another_one() {
     let held = [0, 1].map(|other| servers.hold(Choice::Any, &[other]).unwrap());
     let own = servers.hold(Choice::OneVersion, &[0]).unwrap();
     servers.break_all();
-    assert!([&held[0], &held[1], &own].iter().all(|held| held.token.is_cancelled()));
-    assert!(!servers.hold(Choice::Any, &[]).unwrap().token.is_cancelled());
+    assert!([&held[0], &held[1], &own].iter().all(|held| held.breaks.is_broken()));
+    assert!(!servers.hold(Choice::Any, &[]).unwrap().breaks.is_broken());
 }
 
 /// The index of the server that a connection leads to, and its error.
@@ -226,7 +227,7 @@ async fn connected_with(servers: &Servers, belief: Option<Belief>) -> Result<usi
             Ok(tokio::net::TcpStream::connect(address).await?)
         })
     };
-    let connected = route.connect(open, |token| token, "https://cluster:6443/api".parse().unwrap()).await;
+    let connected = route.connect(open, || None, "https://cluster:6443/api".parse().unwrap()).await;
     connected.map(|(_, held)| held.index).map_err(|error| error.to_string())
 }
 
@@ -254,6 +255,27 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
 }
 
 #[tokio::test]
+async fn a_server_breaks_only_its_own_connections_and_another_certificate_all() {
+    let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
+    let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
+    servers.found(vec![ready("v1"), ready("v1")]);
+    let (certificate, mut held) = (Breaker::default(), Vec::new());
+    let route = Route { servers: servers.clone(), choice: Choice::Any, belief: None };
+    for _ in 0..2 {
+        let open = |_| -> futures_util::future::BoxFuture<'static, _> { Box::pin(async { Ok(()) }) };
+        let address = "https://cluster:6443/api".parse().unwrap();
+        held.push(route.connect(open, || Some(certificate.token()), address).await.unwrap().1);
+    }
+    held.sort_by_key(|held| held.index);
+    let broken = || [&held[0], &held[1]].map(|held| held.breaks.is_broken());
+    assert_eq!((held[0].index, held[1].index, broken()), (0, 1, [false, false]));
+    servers.found(vec![foreign(), None]);
+    assert_eq!(broken(), [true, false]);
+    certificate.trip();
+    assert_eq!(broken(), [true, true]);
+}
+
+#[tokio::test]
 async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_connection() {
     let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
@@ -274,8 +296,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
         }
         Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
     };
-    let (_stream, held) =
-        route.connect(open, |token| token, "https://cluster:6443/api".parse().unwrap()).await.unwrap();
+    let (_stream, held) = route.connect(open, || None, "https://cluster:6443/api".parse().unwrap()).await.unwrap();
     assert_ne!(Some(&held.index), first.get());
 }
 
