@@ -176,7 +176,8 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use crate::lifecycle::Drained;
-    use crate::listener::protocol::{IDLE_TIMEOUT, REQUEST_HEADER_BYTES_MAX};
+    use crate::listener::protocol::IDLE_TIMEOUT;
+    use crate::listener::requests::REQUEST_HEADER_BYTES_MAX;
     use crate::listener::requests::REQUEST_HEADERS_MAX;
 
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -464,15 +465,21 @@ mod tests {
     async fn a_large_body_is_no_large_head() {
         const BODY: usize = 200 << 10;
         let tasks = Tasks::new();
-        let mut client = serve(Reads, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), 4 << 10);
-        let put = format!("PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
-        for _ in 0..3 {
-            client.write_all(put.as_bytes()).await.unwrap();
+        let body = "x".repeat(BODY);
+        let put = format!("PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: {BODY}\r\n\r\n{body}");
+        let chunked =
+            format!("PUT / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{BODY:x}\r\n{body}\r\n0\r\n\r\n");
+        // As little as TLS gives at once, and all of it.
+        for (request, at_once) in [(&put, 4 << 10), (&put, 1 << 20), (&chunked, 4 << 10), (&chunked, 1 << 20)] {
+            let mut client = serve(Reads, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), at_once);
+            for _ in 0..3 {
+                client.write_all(request.as_bytes()).await.unwrap();
+            }
+            client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+            let text = rest(client).await;
+            assert_eq!(text.matches(&format!("{BODY} bytes")).count(), 3, "{text}");
+            assert!(text.ends_with("\r\n\r\n0 bytes") && !text.contains("connection: close"), "{text}");
         }
-        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-        let text = rest(client).await;
-        assert_eq!(text.matches(&format!("{BODY} bytes")).count(), 3, "{text}");
-        assert!(text.ends_with("\r\n\r\n0 bytes") && !text.contains("connection: close"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use crate::lifecycle::Tasks;
 use crate::listener::Handler;
 use crate::listener::answer::{Latest, in_time};
 use crate::listener::io::{Io, detect_http2};
-use crate::listener::requests::{REQUEST_HEADERS_MAX, Requests};
+use crate::listener::requests::{REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX, Requests};
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,6 @@ pub enum Protocol {
 /// Time limit for the next request head on HTTP/1.1, including the idle time before it. Longer than the 90 s after
 /// which Go clients close idle connections themselves, so that none is closed while a request is on its way.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
-/// Largest request head in bytes: room for any reasonable selector or token. Beyond it: 431.
-pub(super) const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
 /// Concurrent HTTP/2 streams per connection: enough for a process that watches every resource of a large cluster.
 const STREAMS_MAX: u32 = 1000;
 /// Streams that the client opened and reset before the gateway accepted them: each costs the gateway more than the

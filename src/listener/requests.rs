@@ -26,6 +26,8 @@ use crate::{
 
 /// When a request may be repeated that was refused because its address has too many in flight, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
+/// Largest request head in bytes: room for any reasonable selector or token. Beyond it: 431.
+pub(super) const REQUEST_HEADER_BYTES_MAX: u32 = 256 << 10;
 /// Maximum header lines: front proxies send one per group of a user. Beyond it: 431.
 pub(super) const REQUEST_HEADERS_MAX: usize = 512;
 
@@ -141,15 +143,18 @@ fn refused<B: Send + 'static>(
 }
 
 impl Arrived {
-    /// The bytes of the head of the request that comes next; with the part of its body that was read along, and of a
-    /// body before it that had no length. Bytes of an earlier body may hide as many of this head, but no more than have
-    /// been read along with a head that was not large.
+    /// The bytes of the head of the request that comes next: what has arrived since the request before it, without the
+    /// bodies of both, and at least its lines. A body may hide as many bytes around the lines of a head, and so does a
+    /// chunked one before it.
     fn head_bytes<B>(&self, request: &Request<B>) -> usize {
         let body = request.headers().get(header::CONTENT_LENGTH);
         let body = body.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
         let read = self.read.load(Relaxed);
-        let earlier = self.earlier.swap(read.saturating_add(body), Relaxed);
-        read.saturating_sub(earlier)
+        // How long a chunked body is shows only when it has ended.
+        let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+        let until = if is_chunked { usize::MAX } else { read.saturating_add(body) };
+        let arrived = read.saturating_sub(self.earlier.swap(until, Relaxed)).saturating_sub(body);
+        head_bytes(request).max(arrived.min(REQUEST_HEADER_BYTES_MAX as usize))
     }
 }
 
