@@ -192,7 +192,7 @@ impl Stages {
         let requester = self.permission.authenticator.requester(credentials, connection);
         let weight = if why == ForwardReason::TooManyReviews {
             Weight::Unreviewed
-        } else if why == ForwardReason::CostlySelector {
+        } else if why == ForwardReason::CostlySelector || request.uri().query().is_some_and(route::has_many_commas) {
             Weight::Costly
         } else {
             Weight::Usual

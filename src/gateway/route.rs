@@ -52,7 +52,7 @@ const NAMESPACE_MAX: usize = 63;
 const COMMAS_MAX: usize = 1500;
 
 /// Whether the selectors of a query are certainly costly, or invalid.
-fn has_many_commas(query: &str) -> bool {
+pub(super) fn has_many_commas(query: &str) -> bool {
     let [upper, lower] = [&b"%2C"[..], b"%2c"].map(|comma| memmem::find_iter(query.as_bytes(), comma).count());
     memchr::memchr_iter(b',', query.as_bytes()).count() + upper + lower > COMMAS_MAX
 }
