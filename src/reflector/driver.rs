@@ -406,6 +406,7 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
         // These questions may have waited until upstream could be reached again. If its storage was restored meanwhile,
         // the head is one of before, and a watch from there would not be told of what comes up to it.
         if looked_at.elapsed() >= LOOK_AGE_MAX {
+            server = self.upstream.server(looked_at).await;
             looked = self.look().await?;
         }
         let (progress, head, same_resource) = looked;
