@@ -12,11 +12,7 @@ use kube_client::{
     },
     config::AuthInfo,
 };
-use rustls::{
-    ClientConfig,
-    client::{ResolvesClientCert, Resumption},
-    pki_types::ServerName,
-};
+use rustls::{ClientConfig, client::Resumption, pki_types::ServerName};
 use tower::{
     Service, ServiceBuilder, ServiceExt,
     util::{BoxCloneSyncService, option_layer},
@@ -33,6 +29,7 @@ use super::{
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, Way, dial},
     era::Era,
+    presented::Presented,
     response_body::Received,
     servers::{Choice, Route, Servers},
     socket::SocketOpener,
@@ -71,7 +68,7 @@ impl Access {
         era: Era,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        let shown = certificate.clone().map(|certificate| certificate as Arc<dyn ResolvesClientCert>);
+        let shown = certificate.as_ref().map(|certificate| certificate.presented());
         Ok(Self { certificate, ..Self::build(config, sockets, servers, era, shown)? })
     }
 
@@ -82,7 +79,7 @@ impl Access {
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
-    pub(super) fn with_certificate(&self, certificate: Arc<dyn ResolvesClientCert>) -> Result<Self, BuildError> {
+    pub(super) fn with_certificate(&self, certificate: Arc<Presented>) -> Result<Self, BuildError> {
         let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
         Self::build(anonymous(&self.config), sockets, servers, era, Some(certificate))
     }
@@ -93,7 +90,7 @@ impl Access {
         sockets: SocketOpener,
         servers: Option<Servers>,
         era: Era,
-        certificate: Option<Arc<dyn ResolvesClientCert>>,
+        certificate: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
@@ -192,7 +189,7 @@ impl Access {
 }
 
 /// Sessions are not resumed, since they would keep the certificate of an earlier connection.
-fn showing(mut tls: ClientConfig, certificate: Arc<dyn ResolvesClientCert>) -> ClientConfig {
+fn showing(mut tls: ClientConfig, certificate: Arc<Presented>) -> ClientConfig {
     tls.client_auth_cert_resolver = certificate;
     tls.resumption = Resumption::disabled();
     tls

@@ -3,15 +3,15 @@
 use std::{
     fmt, io,
     path::{Display, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use kube_client::config::AuthInfo;
-use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
+use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
-use super::breaker::Breaker;
+use super::{breaker::Breaker, presented::Presented};
 use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
 use crate::telemetry::{self, Chain};
@@ -35,17 +35,13 @@ pub enum CertificateError {
 /// the previous one break.
 pub(super) struct ClientCertificate {
     files: TlsFiles,
-    loaded: RwLock<Loaded>,
+    presented: Arc<Presented>,
+    /// The content of the files when they were last checked.
+    seen: Mutex<TlsPem>,
     /// The connections that have presented it.
     connections: Breaker,
     /// Whether another one in the files is probed before it is used, which is then counted and logged.
     is_probed: bool,
-}
-
-/// The certificate for new handshakes, and the content of the files when they were last checked.
-struct Loaded {
-    certified: Arc<CertifiedKey>,
-    seen: TlsPem,
 }
 
 impl ClientCertificate {
@@ -62,8 +58,8 @@ impl ClientCertificate {
     fn read(files: TlsFiles, is_probed: bool) -> Result<Self, CertificateError> {
         let seen = files.read_blocking().map_err(CertificateError::Read)?;
         let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
-        let loaded = Loaded { certified, seen };
-        Ok(Self { files, loaded: RwLock::new(loaded), connections: Breaker::default(), is_probed })
+        let (presented, seen) = (Presented::new(certified), Mutex::new(seen));
+        Ok(Self { files, presented, seen, connections: Breaker::default(), is_probed })
     }
 
     /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
@@ -105,7 +101,12 @@ impl ClientCertificate {
 
     /// The certificate for new handshakes.
     pub(super) fn current(&self) -> Arc<CertifiedKey> {
-        self.loaded.read().unwrap_or_else(PoisonError::into_inner).certified.clone()
+        self.presented.current()
+    }
+
+    /// What new connections present: that certificate.
+    pub(super) fn presented(&self) -> Arc<Presented> {
+        self.presented.clone()
     }
 
     /// Follows the files until the drain begins.
@@ -144,26 +145,16 @@ impl ClientCertificate {
 
     /// Returns whether the files had changed.
     fn replace(&self, pem: TlsPem) -> Result<bool, CertificateError> {
-        let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
-        if pem == loaded.seen {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if pem == *seen {
             return Ok(false);
         }
         let certified = self.files.certified_key(&pem);
-        loaded.seen = pem;
-        loaded.certified = certified.map(Arc::new).map_err(CertificateError::Pem)?;
-        drop(loaded);
+        *seen = pem;
+        self.presented.set(certified.map(Arc::new).map_err(CertificateError::Pem)?);
+        drop(seen);
         self.connections.trip();
         Ok(true)
-    }
-}
-
-impl ResolvesClientCert for ClientCertificate {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.current())
-    }
-
-    fn has_certs(&self) -> bool {
-        true
     }
 }
 
@@ -183,7 +174,7 @@ mod tests {
     use crate::connector::test_authority::Authority;
 
     fn shown(certificate: &ClientCertificate) -> CertificateDer<'static> {
-        certificate.resolve(&[], &[]).unwrap().cert[0].clone()
+        certificate.current().cert[0].clone()
     }
 
     #[tokio::test]

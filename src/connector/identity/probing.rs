@@ -1,8 +1,8 @@
 //! When servers are asked whether they accept the front proxy's certificate, and what follows from their verdicts.
 //!
 //! Of several servers, each shows it for itself, if it is of the cluster. Another certificate in the files is first
-//! shown by probes only: it takes the place of the one in use when at least as many servers accept it. Connections that
-//! have shown the previous one then break, since later probes say nothing of that one.
+//! shown by probes only: it takes the place of the one in use when a server accepts it, and at least as many as accept
+//! the one in use. Connections that have shown the previous one then break, since later probes say nothing of that one.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
@@ -174,8 +174,8 @@ impl AsFrontProxy {
             _ => false,
         };
         // Those that have just become members may accept the one in use.
-        let undecided: Vec<_> = self.probes.members();
-        let undecided: Vec<_> = undecided.into_iter().filter(|it| belief.of(*it) == Standing::Undecided).collect();
+        let is_undecided = |server: &usize| belief.of(*server) == Standing::Undecided;
+        let undecided: Vec<_> = self.probes.members().into_iter().filter(is_undecided).collect();
         self.probe_locked(&asked, &undecided).await;
         let (era, servers) = (belief.era(), self.probes.all());
         let verdicts = self.ask(&asked, other.clone(), &servers, |_, _| {}).await;
