@@ -6,13 +6,16 @@
 //! upstream has accepted them in a forwarded request, and such a request is delayed until they have been accepted.
 //! Addresses may be shared by many clients, so no request is refused for it, but those of which too many of one
 //! connection are delayed already.
+//!
+//! If many are refused in all, one invented token of an address is enough: a client with fifty addresses would have
+//! fifty times what is free.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use crate::{
-    fairness::ClientKey,
+    fairness::{ClientKey, Surge},
     listener::Connection,
     memo::{Bound, TtlCache},
     telemetry::limit_reached,
@@ -23,6 +26,11 @@ const FORGOTTEN_IN: Duration = Duration::from_millis(25);
 /// Refusals of one address that have no effect, if they come at once: those of thirty tokens, which are refused by a
 /// review and as requests.
 const FREE: u32 = 60;
+/// Refusals of all addresses together, if they come at once, up to which each of them counts once. In a surge of more
+/// each counts for as many as have no effect.
+const FREE_IN_ALL: u32 = FREE;
+/// A surge ends when refusals come more slowly than one in this time.
+const INTERVAL_IN_ALL: Duration = Duration::from_millis(10);
 /// Maximum number of refusals that are counted: that many are forgotten in five seconds.
 const COUNTED_MAX: u32 = 200;
 /// Maximum delay of a request. Delays are random, so that requests which arrive together go upstream evenly.
@@ -46,27 +54,33 @@ pub struct Doubts {
 #[derive(Debug)]
 pub struct Unanswered<'a>(Option<&'a Doubts>);
 
-/// When the refusals of each address will be forgotten.
+/// The refusals of each address, and of all together.
 #[derive(Debug)]
-pub(super) struct Refusals(TtlCache<ClientKey, Instant>);
+pub(super) struct Refusals {
+    /// When those of an address will be forgotten.
+    forgotten_at: TtlCache<ClientKey, Instant>,
+    in_all: Surge,
+}
 
 impl Refusals {
     pub(super) fn new() -> Self {
-        Self(TtlCache::new(ADDRESSES))
+        let in_all = Surge::new(FREE_IN_ALL, INTERVAL_IN_ALL, "refusals");
+        Self { forgotten_at: TtlCache::new(ADDRESSES), in_all }
     }
 
     /// Counts a refusal. Of concurrent ones some may be missed.
     pub(super) fn count(&self, address: ClientKey) {
         let now = Instant::now();
-        let before = self.0.get(&address, now).unwrap_or(now);
-        let forgotten = (before + FORGOTTEN_IN).min(now + FORGOTTEN_IN * COUNTED_MAX);
-        self.0.insert(address, forgotten, forgotten - now);
+        let counts_for = if self.in_all.count() { FREE } else { 1 };
+        let before = self.forgotten_at.get(&address, now).unwrap_or(now);
+        let forgotten = (before + FORGOTTEN_IN * counts_for).min(now + FORGOTTEN_IN * COUNTED_MAX);
+        self.forgotten_at.insert(address, forgotten, forgotten - now);
     }
 
     /// Whether more credentials of the address were refused than have no effect.
     pub(super) fn are_many(&self, address: ClientKey) -> bool {
         let now = Instant::now();
-        self.0.get(&address, now).is_some_and(|forgotten| forgotten > now + FORGOTTEN_IN * FREE)
+        self.forgotten_at.get(&address, now).is_some_and(|forgotten| forgotten > now + FORGOTTEN_IN * FREE)
     }
 }
 
@@ -139,6 +153,29 @@ mod tests {
         assert_eq!(hostile.delay(), None);
         refusals.count(hostile.address);
         assert!(hostile.are_many(), "the others are not forgotten yet");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_refusals_in_all_leave_each_address_one() {
+        let refusals = Refusals::new();
+        let address = |number: u32| ClientKey::of(&("address", number));
+        // One of each: in a surge they use up what is free, and no more.
+        for number in 0..2 * FREE_IN_ALL {
+            refusals.count(address(number));
+            assert!(!refusals.are_many(address(number)));
+        }
+        refusals.count(address(0));
+        refusals.count(address(2 * FREE_IN_ALL - 1));
+        assert!(!refusals.are_many(address(FREE_IN_ALL - 1)), "its only one was before the surge");
+        assert!(refusals.are_many(address(0)) && refusals.are_many(address(2 * FREE_IN_ALL - 1)));
+        assert!(!refusals.are_many(address(1000)), "one with none");
+        advance(FORGOTTEN_IN * FREE).await;
+        assert!(!refusals.are_many(address(2 * FREE_IN_ALL - 1)));
+        // The surge is over.
+        for _ in 0..FREE / 2 {
+            refusals.count(address(1000));
+        }
+        assert!(!refusals.are_many(address(1000)));
     }
 
     #[tokio::test(start_paused = true)]

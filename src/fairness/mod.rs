@@ -8,6 +8,7 @@
 
 mod pace;
 mod room;
+mod surge;
 mod turns;
 
 use std::{
@@ -25,6 +26,7 @@ use crate::telemetry::limit_reached;
 
 pub use pace::Pace;
 pub use room::{AnswerRoom, ClientRoom, Room};
+pub use surge::Surge;
 pub use turns::{PacedTurn, PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
