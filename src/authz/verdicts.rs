@@ -29,13 +29,14 @@ const UNDER_WAY_EACH: usize = 250;
 /// Reviews of one client that are sent to upstream at once; its others wait for their turn. To upstream all reviews
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
 /// from delaying all others.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 5;
 /// Reviews beyond the first of each client that are sent to upstream at once: few, since a hundred reviews that arrive
 /// together delay everything else that upstream answers, whether one client has sent them or five.
-const COMMON: usize = 16;
-/// Reviews of one client that are sent upstream as fast as its turns come. Enough for the start of a controller that
-/// watches a hundred resources, and of a kubelet with a watch for each Secret and ConfigMap of its pods.
-const FREE: u32 = 300;
+const COMMON: usize = 4;
+/// Reviews of one client that are sent upstream as fast as its turns come: those of a controller that starts with
+/// thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its pods, has all
+/// of its reviews within three seconds.
+const FREE: u32 = 60;
 /// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
 /// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes,
 /// each of which begins anew every few minutes.

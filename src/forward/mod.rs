@@ -39,9 +39,9 @@ use identity::Identity;
 const DELAYED_AT_ONCE: usize = 8;
 
 /// Requests of one client that were not reviewed because there were too many, and are sent upstream at once; its others
-/// wait for their turn. They cost upstream more than the reviews that they replace, and would come all at once. A turn
-/// ends with the head of the response, so that a watch does not keep it.
-const UNREVIEWED_AT_ONCE: usize = 4;
+/// wait for their turn, which pauses after each. They cost upstream more than the reviews that they replace, and would
+/// come all at once. A turn ends with the head of the response, so that a watch does not keep it.
+const UNREVIEWED_AT_ONCE: usize = 2;
 /// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
 /// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
 const COSTLY_AT_ONCE: usize = 1;
@@ -49,7 +49,7 @@ const COSTLY_AT_ONCE: usize = 1;
 /// own fairness has begun to look after the client, whose others need not wait.
 const COSTLY_TURN_MAX: Duration = Duration::from_secs(1);
 /// Unreviewed requests of all clients together, beyond the first of each.
-const COMMON: usize = 8;
+const COMMON: usize = 2;
 /// How long such a request waits for its turn before it is refused. Long, because a client that starts with many
 /// requests at once should get through.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ pub struct Forward {
 #[derive(Debug)]
 struct HeavyTurns {
     /// Of those that were not reviewed because there were too many.
-    unreviewed: Turns,
+    unreviewed: PacedTurns,
     /// Of those with costly selectors.
     costly: PacedTurns,
     costly_max: Duration,
@@ -82,7 +82,7 @@ struct HeavyTurns {
 #[derive(Debug)]
 #[expect(dead_code, reason = "held for its drop")]
 enum HeavyTurn {
-    Unreviewed(Turn),
+    Unreviewed(PacedTurn),
     /// The task that has the turn gives it back when this is dropped.
     Costly(oneshot::Sender<()>),
 }
@@ -93,6 +93,7 @@ type Held = (Option<HeavyTurn>, Option<Turn>);
 impl HeavyTurns {
     fn new(tasks: &Tasks) -> Self {
         let unreviewed = Turns::new(UNREVIEWED_AT_ONCE, TURN_WAIT_MAX, "client_forwarded_wait").with_common(COMMON);
+        let unreviewed = PacedTurns::new(unreviewed, tasks.clone());
         let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
         let costly = PacedTurns::new(costly, tasks.clone());
         Self { unreviewed, costly, costly_max: COSTLY_TURN_MAX, tasks: tasks.clone() }

@@ -105,9 +105,9 @@ const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
 /// upstream checks its token anyway.
 const UNDER_WAY: Bound = Bound { most: 500, limit: "token_reviews" };
 /// Reviews for one address that are sent to upstream at once; its others wait for their turn.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 5;
 /// Reviews beyond the first for each address that are sent to upstream at once.
-const COMMON: usize = 16;
+const COMMON: usize = 4;
 /// How long a review waits for its turn. Short, since clients that share an address wait for each other; beyond it the
 /// request is forwarded.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);

@@ -27,7 +27,7 @@ pub struct AsClient {
 /// need a new connection, and most of what an invented token costs upstream is its TLS handshake.
 const UNKNOWN_AT_ONCE: usize = 4;
 /// Such requests of all clients together, beyond the first of each.
-const COMMON: usize = 16;
+const COMMON: usize = 4;
 /// How long such a request waits for its turn, then it is sent without one: clients may share an address.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: Limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };

@@ -156,7 +156,7 @@ async fn bodies_and_trailers_stream_both_ways() {
 
 #[tokio::test]
 async fn few_requests_of_a_client_that_cost_upstream_much_are_sent_at_once() {
-    for (kind, weight, at_once) in [("unreviewed", Weight::Unreviewed, 4), ("costly", Weight::Costly, 1)] {
+    for (kind, weight, at_once) in [("unreviewed", Weight::Unreviewed, 2), ("costly", Weight::Costly, 1)] {
         few_are_sent_at_once(kind, weight, at_once).await;
     }
 }

@@ -13,7 +13,7 @@ use futures_util::future;
 use http_body_util::BodyExt;
 use tokio::time::{Duration, Instant, timeout};
 
-use super::{LIST, MANY_REQUESTS, REQUESTS, SEVERAL, Scene, Times, WATCH, connections::Victim};
+use super::{LIST, MANY_REQUESTS, SEVERAL, Scene, Times, WATCH, connections::Victim};
 use crate::{client::Endpoint, identity};
 
 /// The minimum number of requests of a flood; and of one that includes versions of the future, for which the API server
@@ -137,7 +137,7 @@ impl Scene<'_> {
                 Flood::start(self.victim.clone(), vec![from], QUESTIONS, move |number| selected(user, number))
             })
             .collect();
-        let beside = self.beside(name, quiet, REQUESTS).await;
+        let beside = self.beside(name, quiet, MANY_REQUESTS).await;
         identity::revoke_pods(api, "outsider").await?;
         let revoked = Instant::now();
         let ended = timeout(REVOKED_MAX, watch.body_mut().collect()).await;
