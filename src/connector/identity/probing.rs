@@ -29,9 +29,17 @@ const ACCEPTED: Duration = Duration::from_secs(60);
 /// When what was asked, and what the log has been told.
 struct Progress {
     servers: Vec<Asked>,
-    /// The certificate in the files that is not in use, when it was last asked for; `None` if the one in use is in the
-    /// files.
-    other: Option<(Arc<CertifiedKey>, Instant)>,
+    /// The certificate in the files that is not in use; `None` if the one in use is in the files.
+    other: Option<Other>,
+}
+
+/// Another certificate in the files, which was not accepted.
+struct Other {
+    certificate: Arc<CertifiedKey>,
+    /// When it was last asked for.
+    at: Instant,
+    /// Why each server did not accept it then, as the log was told; empty for one that did.
+    told: Vec<String>,
 }
 
 /// The last probe of one server.
@@ -134,7 +142,7 @@ impl AsFrontProxy {
             match verdict {
                 Verdict::Accepted | Verdict::Refused(_) => (asked.pause, asked.told) = (UNDECIDED_MIN, String::new()),
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => {
-                    asked.pause = (asked.pause * 2).min(UNDECIDED_MAX);
+                    asked.pause = (asked.pause * 2).clamp(UNDECIDED_MIN, UNDECIDED_MAX);
                     if self.probes.belief.of(server) == Standing::Undecided && asked.told != why {
                         self.probes.warn(server, &why);
                         asked.told = why;
@@ -164,30 +172,26 @@ impl AsFrontProxy {
             progress.other = None;
             return;
         }
-        let is_told = match &progress.other {
-            Some((known, at)) if Arc::ptr_eq(known, &other) => {
-                if at.elapsed() < REFUSED {
-                    return;
-                }
-                true
-            }
-            _ => false,
-        };
+        let before = progress.other.take().filter(|before| Arc::ptr_eq(&before.certificate, &other));
+        if before.as_ref().is_some_and(|before| before.at.elapsed() < REFUSED) {
+            progress.other = before;
+            return;
+        }
         // Those that have just become members may accept the one in use.
         let is_undecided = |server: &usize| belief.of(*server) == Standing::Undecided;
         let undecided: Vec<_> = self.probes.members().into_iter().filter(is_undecided).collect();
         self.probe_locked(&asked, &undecided).await;
         let (era, servers) = (belief.era(), self.probes.all());
         let verdicts = self.ask(&asked, other.clone(), &servers, |_, _| {}).await;
-        progress.other = Some((other.clone(), Instant::now()));
-        let members = self.probes.members();
+        let (now, members) = (Instant::now(), self.probes.members());
         let accepting = members.iter().filter(|server| verdicts[**server] == Verdict::Accepted).count();
         if accepting > 0 && accepting >= belief.accepting(&members) {
             self.probes.replace(other, era, &verdicts);
-            let now = Instant::now();
             progress.servers.iter_mut().for_each(|asked| asked.at = now);
         } else {
-            self.probes.keep(&verdicts, is_told);
+            certificate_reloaded(false);
+            let told = self.probes.tell(&verdicts, before.as_ref().map_or(&[], |before| &before.told));
+            progress.other = Some(Other { certificate: other, at: now, told });
         }
     }
 
@@ -271,23 +275,23 @@ impl Probes {
         }
     }
 
-    /// Says why another certificate is not used, once, and counts it as long as it is not.
-    fn keep(&self, verdicts: &[Verdict], is_told: bool) {
-        if verdicts.iter().any(|verdict| matches!(verdict, Verdict::Refused(_) | Verdict::Doubtful(_))) {
-            certificate_reloaded(false);
-        }
-        if is_told {
-            return;
-        }
-        for (server, verdict) in verdicts.iter().enumerate() {
-            let error = match verdict {
-                Verdict::Accepted => continue,
-                Verdict::Refused(error) => Chain(error).to_string(),
-                Verdict::Doubtful(why) | Verdict::Undecided(why) => why.clone(),
-            };
+    /// Logs why another certificate is not used, as far as that is not what the log was `told` of a server the last
+    /// time. Returns what it has been told now.
+    fn tell(&self, verdicts: &[Verdict], told: &[String]) -> Vec<String> {
+        let why = |verdict: &Verdict| match verdict {
+            Verdict::Accepted => String::new(),
+            Verdict::Refused(error) => Chain(error).to_string(),
+            Verdict::Doubtful(why) | Verdict::Undecided(why) => why.clone(),
+        };
+        let errors: Vec<_> = verdicts.iter().map(why).collect();
+        for (server, error) in errors.iter().enumerate() {
+            if error.is_empty() || told.get(server) == Some(error) {
+                continue;
+            }
             let (server, file) = (self.name(server), self.files.name());
             tracing::error!(server, %file, error, "new front-proxy certificate not used in place of the previous one");
         }
+        errors
     }
 
     fn warn(&self, server: usize, why: &str) {
@@ -302,7 +306,7 @@ impl Probes {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, path::Path, sync::Mutex};
+    use std::{collections::HashMap, io, path::Path, sync::Mutex};
 
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
@@ -345,6 +349,7 @@ mod tests {
         sees: HashMap<Vec<u8>, Sees>,
         /// Those of the clients' requests that came.
         came: Vec<Vec<u8>>,
+        probes: usize,
     }
 
     impl World {
@@ -370,6 +375,7 @@ mod tests {
                     _ => Response::builder().header("connection", "close").body(full("")).unwrap(),
                 };
             }
+            world.probes += 1;
             let header = |name: &str| request.headers()[name].to_str().unwrap().to_owned();
             let (user, group) = match world.sees[&certificate] {
                 Sees::Proxy => (header("x-remote-user"), header("x-remote-group")),
@@ -388,6 +394,7 @@ mod tests {
     struct Scene {
         world: World,
         authority: Authority,
+        connector: Connector,
         proxy: AsFrontProxy,
         progress: Progress,
         folder: tempfile::TempDir,
@@ -407,9 +414,10 @@ mod tests {
             let first = authority.client("first");
             world.sees(&first, sees);
             let (files, headers) = (first.write(folder.path()), ProxyHeaders::default());
-            let proxy = Connector::new(&server.config).unwrap().as_front_proxy(&files, headers, &Tasks::new()).unwrap();
+            let connector = Connector::new(&server.config).unwrap();
+            let proxy = connector.as_front_proxy(&files, headers, &Tasks::new()).unwrap();
             let progress = proxy.begin().await.unwrap();
-            Self { world, authority, proxy, progress, folder, first, _server: server }
+            Self { world, authority, connector, proxy, progress, folder, first, _server: server }
         }
 
         /// Puts another certificate into the files.
@@ -474,6 +482,62 @@ mod tests {
         assert_eq!(scene.send().await, Ok(()));
         assert_eq!(scene.world.came(), [good.der().to_vec()]);
         assert!(scene.proxy.doubt().is_none());
+    }
+
+    /// What this thread logs.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Log {
+        fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+            let log = Self::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+            (log, tracing::subscriber::set_default(subscriber))
+        }
+
+        /// The number of lines with that text since the last time.
+        fn lines(&self, text: &str) -> usize {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap().matches(text).count()
+        }
+    }
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A server that cannot be asked for a moment must not hide that it refuses the certificate.
+    #[tokio::test]
+    async fn the_log_has_each_reason_why_another_certificate_is_not_used_once() {
+        let (log, _guard) = Log::start();
+        let mut scene = Scene::begin(&[b"http/1.1"], Sees::Proxy).await;
+        let next = scene.renew(Sees::Error).await;
+        let refused = "new front-proxy certificate not used";
+        for (sees, expected) in [(Sees::Error, 1), (Sees::Error, 0), (Sees::Admin, 1), (Sees::Admin, 0)] {
+            scene.world.sees(&next, sees);
+            scene.look_after(REFUSED).await;
+            assert_eq!(log.lines(refused), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_verdict_is_asked_ever_less_often() {
+        let mut scene = Scene::begin(&[b"http/1.1"], Sees::Proxy).await;
+        scene.connector.break_all();
+        scene.world.sees(&scene.first, Sees::Error);
+        let before = scene.world.0.lock().unwrap().probes;
+        for _ in 0..8 {
+            scene.look_after(TICK).await;
+        }
+        let probes = scene.world.0.lock().unwrap().probes - before;
+        assert!((1..8).contains(&probes), "{probes} in as many seconds");
     }
 
     /// An API server looks at the certificate of a connection with each request, and its authorities can change.
