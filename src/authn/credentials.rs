@@ -41,6 +41,37 @@ impl Credentials {
         }
     }
 
+    /// The same for what lasts longer than the request: a copy, since the header value shares the memory of the
+    /// request's whole head. `None` if it cannot be copied.
+    pub fn detached(&self) -> Option<Self> {
+        let copied = |value: &HeaderValue| {
+            let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
+            copy.set_sensitive(true);
+            Some(copy)
+        };
+        Some(match self {
+            Self::Bearer { token: BearerToken { authorization, token }, impersonates } => {
+                let token = BearerToken { authorization: copied(authorization)?, token: token.clone() };
+                Self::Bearer { token, impersonates: *impersonates }
+            }
+            Self::Passed { authorization: Some(authorization), impersonates } => {
+                Self::Passed { authorization: Some(copied(authorization)?), impersonates: *impersonates }
+            }
+            Self::Gateway { .. } | Self::Verified { .. } | Self::Passed { authorization: None, .. } | Self::Refused => {
+                self.clone()
+            }
+        })
+    }
+
+    /// Bytes of the header value, which the client chooses.
+    pub fn own_bytes(&self) -> usize {
+        match self {
+            Self::Bearer { token, .. } => token.authorization.len(),
+            Self::Passed { authorization, .. } => authorization.as_ref().map_or(0, HeaderValue::len),
+            Self::Gateway { .. } | Self::Verified { .. } | Self::Refused => 0,
+        }
+    }
+
     /// Classifies an `Authorization` header as the API server does (read-path 8.1).
     pub(crate) fn of_authorization(authorization: Option<HeaderValue>, impersonates: bool) -> Self {
         match authorization.map(BearerToken::of_authorization) {
@@ -126,7 +157,29 @@ pub(super) fn impersonates(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+
+    #[test]
+    fn detached_credentials_keep_nothing_of_their_request() {
+        for (text, is_bearer) in [("Bearer token and more", true), ("Basic amFuZTpqYW5l", false)] {
+            let head = Bytes::from(text.as_bytes().to_vec());
+            let authorization = HeaderValue::from_maybe_shared(head.clone()).unwrap();
+            let credentials = Credentials::of_authorization(Some(authorization), true);
+            let detached = credentials.detached().unwrap();
+            drop(credentials);
+            assert!(head.is_unique() && detached.impersonates());
+            assert_eq!(detached.own_bytes(), text.len());
+            match detached {
+                Credentials::Bearer { token, .. } if is_bearer => {
+                    assert_eq!((token.text(), token.authorization().is_sensitive()), (Some("token"), true));
+                }
+                Credentials::Passed { authorization, .. } if !is_bearer => assert_eq!(authorization.unwrap(), text),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 
     /// How an `Authorization` header is classified.
     fn sorted(authorization: &[u8]) -> Credentials {

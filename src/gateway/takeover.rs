@@ -48,8 +48,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// The headers that an answer from memory, and its event in the audit log, depend on.
 const NEEDED: [HeaderName; 4] =
     [header::USER_AGENT, header::VIA, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
-/// Bytes of these and of the request's target that nearly all watches stay within.
-const USUAL_BYTES: usize = 1024;
+/// Bytes of these, of the request's target and of its credentials that nearly all watches stay within.
+const USUAL_BYTES: usize = 4 << 10;
 
 /// A forwarded watch that memory may take over.
 #[derive(Debug)]
@@ -151,9 +151,10 @@ impl Candidate {
         let Route { options: ReadOptions::Watch(options), representations, .. } = route else { return None };
         let room = stages.room.of(client);
         let (head, bytes) = needed(request)?;
+        let credentials = context.credentials.detached()?;
         // Without room, the watch stays with upstream.
-        let held = room.keep(bytes.saturating_sub(USUAL_BYTES))?;
-        let context = RequestContext { uri: head.uri().clone(), ..context.clone() };
+        let held = room.keep((bytes + credentials.own_bytes()).saturating_sub(USUAL_BYTES))?;
+        let context = RequestContext { uri: head.uri().clone(), credentials, ..context.clone() };
         let (stages, told) = (stages.clone(), watch::Sender::default());
         Some(Box::new(Self { stages, request: head, context, room, _room: held, options, representations, told }))
     }

@@ -9,6 +9,7 @@ use kube_fanout::sim::{Counts, Features, Refusal, Sim};
 use tokio::join;
 
 use crate::{
+    delegated::Scene,
     harness::{Route, Watch, World, passing, skip, within},
     reads::{definition, widget},
 };
@@ -17,6 +18,8 @@ use crate::{
 const STEP: Duration = Duration::from_millis(500);
 /// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
+/// What a client's answers may hold, where that is little: a small list from memory takes most of it.
+const ROOM: u64 = 150_000;
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// A cold gateway whose fills stop at their first request, and whose reads do not wait for fills.
@@ -298,6 +301,33 @@ async fn a_watch_of_a_new_resource_is_taken_over() {
     world.sim.create(widget("one", "1")).unwrap();
     let event = watch.line().await.unwrap().unwrap();
     assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"one""#), "{event}");
+}
+
+/// An API server ignores what follows the token.
+#[tokio::test]
+async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
+    let scene = Scene::start_with(|config| {
+        config.reads.fill_wait = Duration::ZERO;
+        config.limits.answer_bytes_per_client = ROOM;
+    })
+    .await;
+    for verb in ["list", "watch"] {
+        scene.upstream.grant("jane", verb, "configmaps");
+    }
+    scene.sim.hold_requests("list", "configmaps");
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
+    let long = format!("Bearer jane-token {}", "x".repeat(200 << 10));
+    let _long = scene.gateway.client.watch_with(&path, &[("authorization", &long)]).await;
+    let _usual = scene.gateway.client.watch_with(&path, &[("authorization", "Bearer jane-token")]).await;
+    scene.sim.release_requests();
+    let one_is_left =
+        |counts: &Counts| counts.requests("watch", "configmaps") > 2 && counts.open_watches("configmaps") == 2;
+    within("the takeover", passing(STEP / 5, scene.sim.until(one_is_left))).await;
+    for _ in 0..5 {
+        skip(STEP).await;
+        assert_eq!(scene.get("jane-token", "/version").await.route, Route::Forwarded("non_resource_path".to_owned()));
+    }
+    assert_eq!(scene.sim.counts().open_watches("configmaps"), 2);
 }
 
 #[tokio::test]
