@@ -5,6 +5,7 @@
 //! is dropped, and the same stream continues from memory after that version. The client notices nothing.
 
 use std::{
+    ops::Range,
     sync::{Arc, Weak},
     task::{Context, Poll, ready},
     time::Duration,
@@ -38,10 +39,13 @@ use crate::{
     serve::{self, ForwardReason, Read, Told},
 };
 
-/// How often a cache that could not be filled, or lags, is checked.
+/// How often a cache that could not be filled, or lags, is checked, and whether events can be logged again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a takeover that is ready may wait for its client.
 const READY_FOR: Duration = Duration::from_secs(10);
+/// How many seconds later a client that could not be reviewed is reviewed again. At random, since after a cold start
+/// many watches of one user are ready at once, and may be more than the reviews that it may have.
+const REVIEW_AGAIN: Range<u64> = 20..40;
 /// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -210,16 +214,32 @@ impl Candidate {
         receiver
     }
 
-    /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far.
+    /// Waits for a cache whose history goes back to the version that the client has received, and that has come as far,
+    /// and for a verdict on the client.
     async fn attempt(self: Arc<Self>, representation: Representation) -> Result<Box<Ready>, NotNow> {
-        let (instance, told, behind) = self.instance(representation).await?;
         let Self { stages, context, .. } = &*self;
         let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
-        let granted = stages.permission.grant(context, target, Instant::now(), None, || None).await;
-        let granted = granted.map_err(|_| NotNow::Never)?;
-        // Upstream may answer paths that memory does not.
-        instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
-        Ok(Box::new(Ready { instance: Arc::downgrade(&instance), told, behind, granted, at: Instant::now() }))
+        loop {
+            let (instance, told, behind) = self.instance(representation).await?;
+            let granted = match stages.permission.grant(context, target, Instant::now(), None, || None).await {
+                Ok(granted) => granted,
+                Err(ForwardReason::TooManyReviews | ForwardReason::NoVerdict) => {
+                    drop(instance);
+                    sleep(Duration::from_secs(fastrand::u64(REVIEW_AGAIN))).await;
+                    continue;
+                }
+                Err(_) => return Err(NotNow::Never),
+            };
+            // Upstream may answer paths that memory does not.
+            instance.view(&granted.permit, Verb::Watch).map_err(|_| NotNow::Never)?;
+            return Ok(Box::new(Ready {
+                instance: Arc::downgrade(&instance),
+                told,
+                behind,
+                granted,
+                at: Instant::now(),
+            }));
+        }
     }
 
     /// The cache, the version that the client has received, and the version to continue after: the same one, or a later
@@ -229,8 +249,13 @@ impl Candidate {
         representation: Representation,
     ) -> Result<(Arc<Instance>, ResourceVersion, ResourceVersion), NotNow> {
         let Target::Resource(target) = &self.context.info.target else { return Err(NotNow::Never) };
-        let cachers = &self.stages.cachers;
+        let Stages { cachers, accounts, .. } = &*self.stages;
         loop {
+            // Memory would not answer, so the client is not reviewed either.
+            if accounts.can_log().is_err() {
+                sleep(LOOK_EVERY).await;
+                continue;
+            }
             // A reload of the configuration may have excluded the resource meanwhile.
             if cachers.excluded().contains(&target.resource.group_resource()) {
                 return Err(NotNow::Never);

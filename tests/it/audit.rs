@@ -1,11 +1,13 @@
 //! The audit log, as clients and operators see it.
 
+use std::time::Duration;
+
 use kube_fanout::{config::AuditMode, sim::Sim};
 use serde_json::json;
 
 use crate::{
-    delegated::{Scene, events, forwarded},
-    harness::{Route, World, until},
+    delegated::{Scene, TTL, events, forwarded},
+    harness::{Route, World, passing, skip, until, within},
 };
 
 const PODS: &str = "/api/v1/pods?resourceVersion=0";
@@ -49,6 +51,42 @@ async fn reads_that_cannot_be_logged_are_forwarded_at_once() {
     let more = |verb, resource| scene.sim.counts().requests(verb, resource) - asked.requests(verb, resource);
     // John's list is denied before it is counted.
     assert_eq!((more("list", "configmaps"), more("watch", "configmaps"), more("list", "pods")), (1, 0, 1));
+}
+
+/// It causes no review while nothing can be logged, and continues from memory afterwards, although nothing happens.
+#[tokio::test]
+async fn a_forwarded_watch_waits_for_the_log_to_be_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let [there, away] = ["there", "away"].map(|name| folder.path().join(name));
+    std::fs::create_dir(&there).unwrap();
+    let scene = Scene::start_with(|config| {
+        config.audit.path = Some(there.join("audit.log"));
+        config.reads.fill_wait = Duration::ZERO;
+    })
+    .await;
+    for verb in ["list", "watch"] {
+        scene.upstream.grant("jane", verb, "configmaps");
+    }
+    scene.sim.hold_requests("list", "configmaps");
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
+    let _watch = scene.gateway.client.watch_with(&path, &[("authorization", "Bearer jane-token")]).await;
+    std::fs::rename(&there, &away).unwrap();
+    let unaudited = async || (scene.get("jane-token", PODS).await.route == forwarded("unaudited")).then_some(());
+    until("an event has failed to be written", unaudited).await;
+    // Jane's verdicts are forgotten.
+    skip(TTL + Duration::from_secs(1)).await;
+    let reviews = scene.upstream.reviews();
+    scene.sim.release_requests();
+    let filled = scene.sim.until(|counts| counts.open_watches("configmaps") == 2);
+    within("the cache's own watch", passing(Duration::from_millis(100), filled)).await;
+    for _ in 0..5 {
+        skip(Duration::from_secs(1)).await;
+        assert_eq!(scene.get("jane-token", "/version").await.route, forwarded("non_resource_path"));
+    }
+    assert_eq!(scene.upstream.reviews(), reviews);
+    std::fs::rename(&away, &there).unwrap();
+    let taken_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 1);
+    within("the takeover", passing(Duration::from_millis(100), taken_over)).await;
 }
 
 #[tokio::test]
