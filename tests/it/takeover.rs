@@ -6,11 +6,12 @@ use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use kube_fanout::sim::{Counts, Features, Refusal, Sim};
-use tokio::join;
+use serde_json::json;
+use tokio::{join, time::timeout};
 
 use crate::{
     delegated::{Scene, TTL},
-    harness::{Route, Watch, World, passing, skip, within},
+    harness::{Route, Watch, World, passing, skip, until, within},
     reads::{definition, widget},
 };
 
@@ -353,6 +354,52 @@ async fn a_client_that_cannot_be_reviewed_is_reviewed_again() {
     scene.upstream.hold_reviews(false);
     let taken_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 1);
     within("the takeover", passing(STEP, taken_over)).await;
+}
+
+/// What is kept of a request for a takeover counts for its client. Here there is room for that of one watch.
+#[tokio::test]
+async fn a_takeover_that_is_given_up_makes_room_for_another() {
+    let long = "x".repeat(100 << 10);
+    let headers = [("authorization", "Bearer jane-token"), ("x-real-ip", long.as_str())];
+    let scene = Scene::start_with(|config| {
+        config.reads.fill_wait = Duration::ZERO;
+        config.limits.answer_bytes_per_client = ROOM;
+    })
+    .await;
+    for verb in ["list", "watch"] {
+        scene.upstream.grant("jane", verb, "configmaps");
+    }
+    let create = |name: &str| {
+        let metadata = json!({"name": name, "namespace": "default"});
+        scene.sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})).unwrap();
+    };
+    scene.sim.hold_requests("list", "configmaps");
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
+    let mut given_up = scene.gateway.client.watch_with(&path, &headers).await;
+    create("a");
+    assert!(given_up.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+    // The client is reviewed when the cache is filled, and may not watch any more.
+    scene.upstream.revoke("jane", "watch", "configmaps");
+    skip(TTL + Duration::from_secs(1)).await;
+    let (_, reviews) = scene.upstream.reviews();
+    scene.sim.release_requests();
+    let reviewed = until("a review", async || (scene.upstream.reviews().1 > reviews).then_some(()));
+    passing(STEP / 5, reviewed).await;
+    scene.upstream.grant("jane", "watch", "configmaps");
+    skip(TTL + Duration::from_secs(1)).await;
+    // Also from before the fill: forwarded, and taken over as soon as it has caught up. The room may not be free at
+    // once.
+    let another = async || {
+        let mut watch = scene.gateway.client.watch_with(&path, &headers).await;
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+        let is_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 2);
+        timeout(STEP, is_over).await.is_ok().then_some(watch)
+    };
+    let mut taken_over = until("another takeover", another).await;
+    create("b");
+    for watch in [&mut given_up, &mut taken_over] {
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+    }
 }
 
 #[tokio::test]
