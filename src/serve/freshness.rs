@@ -135,3 +135,119 @@ impl Selected<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, pin::pin};
+
+    use futures_util::FutureExt;
+    use http::{HeaderMap, Method};
+    use serde_json::json;
+    use tokio::{
+        select,
+        task::yield_now,
+        time::{sleep, timeout},
+    };
+
+    use super::*;
+    use crate::{
+        apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
+        authz::{Attributes, Authorizer},
+        cacher::{self, Cachers, StalenessLimit},
+        connector::{Connector, test_server},
+        fairness::{AnswerRoom, ClientKey, Shares},
+        lifecycle::Tasks,
+        serve::{self, WorkTurns},
+        sim::Sim,
+        store::HistoryLimits,
+        telemetry::TopClients,
+        upstream::{Discovery, Upstream},
+    };
+
+    const LONG: Duration = Duration::from_secs(300);
+
+    /// More than upstream answers as quickly as it proves memory, in more objects than are looked at without a turn.
+    fn large() -> Sim {
+        let sim = Sim::new();
+        for number in 0..1000 {
+            let annotations = json!({"filler": "x".repeat(SMALL_ANSWER / 500)});
+            let metadata = json!({"name": format!("c-{number}"), "namespace": "default", "annotations": annotations});
+            sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})).unwrap();
+        }
+        sim
+    }
+
+    fn cachers(upstream: &Upstream, tasks: &Tasks) -> Cachers {
+        let config = cacher::Config {
+            exclude: HashSet::new().into(),
+            prewarm: Vec::new(),
+            idle_timeout: LONG,
+            list_bytes_timeout: LONG,
+            history: HistoryLimits { age: LONG, bytes: 64 << 20 },
+            bridge: true,
+            staleness: StalenessLimit { max: None, ends_watches: false },
+        };
+        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), None, config, tasks.clone())
+    }
+
+    /// With `auto`, a list has to be found before it is decided whether it is worth a proof.
+    #[tokio::test]
+    async fn a_list_holds_no_place_among_provers_before_it_waits_for_its_proof() {
+        let (sim, tasks) = (large(), Tasks::new());
+        let server = sim.start().await.unwrap();
+        let upstream = Upstream::new(Connector::new(&test_server::config(server.address())).unwrap());
+        let cachers = cachers(&upstream, &tasks);
+        let query = (0..60).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
+        let query = format!("labelSelector={query}");
+        let info = RequestInfo::parse(&Method::GET, "/api/v1/configmaps", Some(&query));
+        let Target::Resource(request) = &info.target else { panic!("{info:?}") };
+        let filled = async {
+            loop {
+                match cachers.find(&request.resource, Encoding::Json) {
+                    Ok(instance) => break instance,
+                    Err(_) => sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let instance = timeout(LONG, filled).await.expect("the cache is filled");
+        let client = Some(ClientKey::user("jane"));
+        let (proofs, turns) = (Shares::new(1, "test").of(client), WorkTurns::default().of(client));
+        let read = Read {
+            request,
+            headers: &HeaderMap::new(),
+            instance,
+            representation: Representation::JSON,
+            include_object: IncludeObject::Metadata,
+            client: TopClients::default().find(b"test", Some("jane")),
+            for_gateway: false,
+            room: AnswerRoom::undivided(u64::MAX).of(client),
+            turns: turns.clone(),
+            proofs: proofs.clone(),
+            config: Config {
+                freshness_wait: Duration::ZERO,
+                fill_wait: Duration::ZERO,
+                prove_most_recent: true,
+                most_recent: MostRecent::Auto,
+            },
+        };
+        let attributes = Attributes::of(info.verb, request, Some(&query));
+        let permit = Authorizer::trusted().authorize_gateway(attributes).unwrap();
+        let options = ListOptions::parse(Some(&query)).unwrap();
+        sim.hold_requests("list", "configmaps");
+        let taken: Vec<_> = std::iter::from_fn(|| turns.take().now_or_never()).collect();
+        let mut list = pin!(serve::list(&read, &options, permit));
+        assert!((&mut list).now_or_never().is_none(), "it waits for a turn");
+        assert!(proofs.take().is_ok(), "and holds no place meanwhile");
+        drop(taken);
+        let proving = async {
+            while proofs.take().is_ok() {
+                yield_now().await;
+            }
+        };
+        select! {
+            biased;
+            listed = list => panic!("not before it is proven: {listed:?}"),
+            () = proving => {}
+        }
+    }
+}
