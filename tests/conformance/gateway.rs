@@ -37,6 +37,8 @@ struct Seen {
     addresses: HashMap<String, String>,
     /// By user agent, which is unique for each request of the suite.
     outcomes: HashMap<String, Outcome>,
+    /// All other lines.
+    told: Vec<String>,
     /// Whether the log is no longer read, and the pipe that stays open then.
     is_unread: bool,
     unread: Option<BufReader<ChildStderr>>,
@@ -160,6 +162,11 @@ impl Gateway {
     pub(crate) fn admin(&self) -> Option<String> {
         let seen = lock(&self.seen);
         ["serving the admin port", "admin port"].iter().find_map(|message| seen.addresses.get(*message).cloned())
+    }
+
+    /// How many lines of its log hold this text, the lines for requests aside.
+    pub(crate) fn has_told(&self, text: &str) -> usize {
+        lock(&self.seen).told.iter().filter(|line| line.contains(text)).count()
     }
 
     /// How many of its servers are in each of these states.
@@ -329,8 +336,11 @@ fn read_log(mut stderr: BufReader<ChildStderr>, log: &Path, seen: &Mutex<Seen>) 
 }
 
 impl Seen {
-    fn read(&mut self, line: &str) {
-        let Ok(line) = serde_json::from_str::<Value>(line) else { return };
+    fn read(&mut self, text: &str) {
+        let Ok(line) = serde_json::from_str::<Value>(text) else { return };
+        if line["target"] != "access" {
+            self.told.push(text.to_owned());
+        }
         let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
         if line["target"] == "access" {
             let outcome = Outcome { by: text("outcome"), reason: text("reason") };

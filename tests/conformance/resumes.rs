@@ -110,7 +110,7 @@ async fn until(last: u64, mut watch: Events) -> Result<Vec<u64>> {
 }
 
 /// The sum of a metric's values with these labels.
-pub(crate) fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let is_wanted = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
     metrics.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
