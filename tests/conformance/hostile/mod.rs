@@ -8,7 +8,7 @@ mod held;
 mod informer;
 mod reads;
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
@@ -43,6 +43,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_FAILURES: usize = 3;
 /// The maximum time for a response to the bystander.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
+/// How much more of a limit may be used once all hostile clients have gone, of those that count what is in flight: the
+/// gateway's own requests come and go.
+const LEFT: u64 = 5;
+/// The same in bytes.
+const BYTES_LEFT: u64 = 64 << 10;
+/// The maximum time until what they have taken is given back: longer than `limits.answerTimeout`.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(120);
 /// The memory that hostile clients may add to the gateway: `limits.answerBytes`, and some for streams and tables.
 const MEMORY: u64 = (256 << 20) + (128 << 20);
 
@@ -82,6 +89,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     seed(&side.server.endpoint).await?;
     let mut scene = Scene::start("gateway-hostile", side, certificates).await?;
     let quiet = scene.bystander("quiet", MANY_REQUESTS).await?;
+    let used = scene.used().await?;
     if let Some(attacks) = std::env::var_os("KUBE_FANOUT_ATTACKS") {
         scene.chosen(&attacks.to_string_lossy(), &quiet).await?;
         clean_up(&side.server.endpoint).await?;
@@ -102,6 +110,7 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     scene.long_selectors(&quiet).await?;
     scene.tables(&quiet).await?;
     scene.revoked_watch(&quiet).await?;
+    scene.given_back(&used).await?;
     let mut tally = scene.tally;
 
     // A gateway that cannot log any more does not recover, so it has no other attack.
@@ -200,6 +209,35 @@ impl Scene<'_> {
         self.tally.holds(&format!("{during}: an informer sees a change"), seen.is_ok(), || "it does not".to_owned());
         self.tally.equal(&format!("{during}: an informer"), &Troubles::default(), &self.informer.troubles());
         Ok(times)
+    }
+
+    /// How much of each limit is used, of those that are shown.
+    async fn used(&self) -> Result<BTreeMap<String, u64>> {
+        let metrics = Endpoint::plain(&format!("http://{}", self.admin))?.get("/metrics").await?.text();
+        let of_limit = |line: &str| {
+            let (limit, used) = line.strip_prefix("kube_fanout_limit_used{limit=\"")?.split_once("\"} ")?;
+            Some((limit.to_owned(), used.parse().ok()?))
+        };
+        Ok(metrics.lines().filter_map(of_limit).collect())
+    }
+
+    /// Nothing is held for clients that have gone, compared with what was used before they came.
+    async fn given_back(&mut self, before: &BTreeMap<String, u64>) -> Result<()> {
+        let name = "all hostile clients have gone";
+        self.tally.holds(name, before.contains_key("connections"), || format!("the limits are {before:?}"));
+        let started = Instant::now();
+        loop {
+            let more = |(limit, used): &(String, u64)| {
+                let left = if limit.ends_with("_bytes") { BYTES_LEFT } else { LEFT };
+                *used > before.get(limit).map_or(0, |before| *before) + left
+            };
+            let held: Vec<_> = self.used().await?.into_iter().filter(more).collect();
+            if held.is_empty() || started.elapsed() > GIVEN_BACK_WITHIN {
+                self.tally.equal(name, &Vec::new(), &held);
+                return Ok(());
+            }
+            sleep(POLL).await;
+        }
     }
 
     async fn watch(&self) -> Result<Response<Incoming>> {
