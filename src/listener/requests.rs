@@ -12,12 +12,13 @@ use std::{
 use futures_util::future::{BoxFuture, ready};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::{body::Incoming, service::Service};
+use tokio_util::io::InspectReader;
 
 use super::{
     activity::Activity,
     answer::{Answer, AnswerBody, Http2, Latest},
     in_flight::AnswerPlace,
-    io::{Counted, Io},
+    io::Io,
 };
 use crate::{
     listener::{Connection, Handler},
@@ -75,7 +76,11 @@ impl<H> Requests<H> {
 
     /// The stream of a connection that speaks HTTP/1.1.
     pub(super) fn counted(&self, io: Io) -> Io {
-        Box::new(Counted { io, read: self.0.arrived.read.clone() })
+        let read = self.0.arrived.read.clone();
+        let count = move |bytes: &[u8]| {
+            read.fetch_add(bytes.len(), Relaxed);
+        };
+        Box::new(InspectReader::new(io, count))
     }
 
     /// Whether a request has arrived already.
