@@ -2,13 +2,10 @@
 
 use std::{
     io,
-    pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use turmoil::net::TcpStream;
 
 use crate::{
@@ -36,16 +33,9 @@ struct Current {
     left: CancellationToken,
 }
 
-/// A connection that breaks when the gateway goes to another API server.
-#[derive(Debug)]
-pub(crate) struct Balanced {
-    stream: TcpStream,
-    left: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
 impl Balancing {
-    /// Connects to an API server.
-    pub(crate) async fn connect(&self) -> io::Result<Balanced> {
+    /// Connects to an API server. The connection breaks with the token: when the gateway goes to another one.
+    pub(crate) async fn connect(&self) -> io::Result<(TcpStream, CancellationToken)> {
         let any = Current { number: fastrand::usize(..API_SERVERS), left: CancellationToken::new() };
         let Self::Sticky(sticky) = self else { return any.connect().await };
         let current = sticky.0.lock().unwrap().clone();
@@ -69,9 +59,8 @@ impl Sticky {
 }
 
 impl Current {
-    async fn connect(&self) -> io::Result<Balanced> {
-        let stream = to_server(self.number).await?;
-        Ok(Balanced { stream, left: Box::pin(self.left.clone().cancelled_owned()) })
+    async fn connect(&self) -> io::Result<(TcpStream, CancellationToken)> {
+        Ok((to_server(self.number).await?, self.left.clone()))
     }
 }
 
@@ -80,27 +69,4 @@ impl Current {
 #[expect(clippy::disallowed_methods, reason = "it ends by itself, as connecting by a kernel does")]
 pub(crate) async fn to_server(number: usize) -> io::Result<TcpStream> {
     tokio::spawn(TcpStream::connect((api_server(number), api_server::PORT))).await?
-}
-
-impl AsyncRead for Balanced {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.left.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-        }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Balanced {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

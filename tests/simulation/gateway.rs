@@ -15,12 +15,14 @@ use kube_fanout::{
     run,
 };
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 use turmoil::net::{TcpListener, TcpStream};
 
 use crate::{
     api_server,
     balancing::{Balancing, to_server},
+    connection::Connection,
     open::Open,
     world::{API_SERVERS, GATEWAY_PORT, GATEWAYS, gateway},
 };
@@ -77,10 +79,11 @@ async fn connect(address: Uri, balancing: Balancing, from: usize, open: Open) ->
         let any = gateway(fastrand::usize(..GATEWAYS));
         return Ok(Socket::new(TcpStream::connect((any, GATEWAY_PORT)).await?));
     }
-    match port.and_then(|port| port.checked_sub(api_server::PORT)).map(usize::from) {
-        Some(number @ ..API_SERVERS) => Ok(Socket::new(open.connected(from, to_server(number).await?))),
-        _ => Ok(Socket::new(open.connected(from, balancing.connect().await?))),
-    }
+    let (stream, breaks) = match port.and_then(|port| port.checked_sub(api_server::PORT)).map(usize::from) {
+        Some(number @ ..API_SERVERS) => (to_server(number).await?, CancellationToken::new()),
+        _ => balancing.connect().await?,
+    };
+    Ok(Socket::new(Connection::new(stream, breaks, open.connected(from))))
 }
 
 async fn serve_until_rolled(

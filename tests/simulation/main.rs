@@ -16,6 +16,7 @@
 mod api_server;
 mod balancing;
 mod clients;
+mod connection;
 #[path = "../it/harness/delegated.rs"]
 mod delegated;
 mod faults;

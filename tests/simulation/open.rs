@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    fmt,
     pin::Pin,
     sync::{
         Arc, Mutex,
@@ -17,10 +17,7 @@ use kube_fanout::{
     config::{ClientsConfig, Config},
     telemetry::used_limits,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    runtime::{Handle, RuntimeMetrics},
-};
+use tokio::runtime::{Handle, RuntimeMetrics};
 
 /// Clones share it.
 #[derive(Clone, Debug)]
@@ -35,13 +32,6 @@ struct OfGateway {
     is_delegated: bool,
     /// Of its `upstream.servers`.
     servers: usize,
-}
-
-/// A connection of a gateway to an API server.
-#[derive(Debug)]
-pub(crate) struct CountedStream<S> {
-    stream: S,
-    _counted: Counted,
 }
 
 /// What is counted as long as it is held.
@@ -109,8 +99,8 @@ impl Open {
     }
 
     /// A gateway has opened a connection to an API server.
-    pub(crate) fn connected<S>(&self, gateway: usize, stream: S) -> CountedStream<S> {
-        CountedStream { stream, _counted: self.count(gateway, |gateway| &gateway.connections) }
+    pub(crate) fn connected(&self, gateway: usize) -> Counted {
+        self.count(gateway, |gateway| &gateway.connections)
     }
 
     /// A watch of a gateway has come to an API server.
@@ -143,26 +133,6 @@ impl Open {
 impl Drop for Counted {
     fn drop(&mut self) {
         (self.counter)(&self.open.0[self.gateway]).fetch_sub(1, Relaxed);
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for CountedStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for CountedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
