@@ -49,10 +49,13 @@ impl AuditHealth {
         was_writable != written
     }
 
-    /// Whether the write in flight at `then` is still in flight, and this is found for the first time.
+    /// Whether the write in flight at `then` is still in flight: it has stalled.
     pub(super) fn has_stalled_since(&self, then: Progress) -> bool {
-        let is_stalled = then.begun != then.ended && self.progress() == then;
-        is_stalled && self.0.stalled.swap(then.begun, SeqCst) != then.begun
+        let has_stalled = then.begun != then.ended && self.progress() == then;
+        if has_stalled {
+            self.0.stalled.store(then.begun, SeqCst);
+        }
+        has_stalled
     }
 
     /// Called when nothing is written any more.
@@ -84,7 +87,7 @@ mod tests {
         health.begins();
         let then = health.progress();
         assert!(health.is_writable());
-        assert!(health.has_stalled_since(then) && !health.has_stalled_since(then));
+        assert!(health.has_stalled_since(then) && health.has_stalled_since(then));
         assert!(!health.is_writable());
         assert!(health.ends(true));
         assert!(health.is_writable());

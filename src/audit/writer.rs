@@ -11,7 +11,7 @@ use super::{
     file::{AuditFile, Lines},
     health::AuditHealth,
 };
-use crate::telemetry::{self, Chain};
+use crate::telemetry::{self, AuditWrite, Chain};
 
 /// Maximum number of events per write.
 pub(super) const BATCH_MAX: usize = 256;
@@ -57,7 +57,7 @@ impl<S: Sink> Writer<S> {
     fn attempt(&mut self, lines: &mut Lines) -> bool {
         self.health.begins();
         let written = self.sink.write(lines);
-        telemetry::audit_written(written.is_ok());
+        telemetry::audit_write(if written.is_ok() { AuditWrite::Written } else { AuditWrite::Failed });
         let has_changed = self.health.ends(written.is_ok());
         match &written {
             Err(error) if has_changed => {

@@ -34,7 +34,7 @@ pub use exposition::{Exposition, InstallError, install};
 pub use limits::{show_limit, used_limits};
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
-pub use output_metrics::{SpansDropped, audit_lost, audit_written, spans_dropped, spans_exported};
+pub use output_metrics::{AuditWrite, SpansDropped, audit_lost, audit_write, spans_dropped, spans_exported};
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};

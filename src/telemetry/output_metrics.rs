@@ -27,9 +27,28 @@ pub(super) fn log_lines_dropped(cause: LinesDropped, lines: u64) {
     counter!(LOG_LINES_DROPPED, "cause" => cause.as_str()).increment(lines);
 }
 
-/// Counts a write to the audit log, and whether it succeeded.
-pub fn audit_written(written: bool) {
-    counter!(AUDIT_WRITES, "outcome" => if written { "written" } else { "failed" }).increment(1);
+/// What has come of a write to the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditWrite {
+    Written,
+    Failed,
+    /// Nothing yet, for too long. Counted again and again until it ends, as a write that fails is repeated.
+    Stalled,
+}
+
+impl AuditWrite {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Written => "written",
+            Self::Failed => "failed",
+            Self::Stalled => "stalled",
+        }
+    }
+}
+
+/// Counts a write to the audit log.
+pub fn audit_write(outcome: AuditWrite) {
+    counter!(AUDIT_WRITES, "outcome" => outcome.as_str()).increment(1);
 }
 
 /// Counts events that are missing from the audit log.

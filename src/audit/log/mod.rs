@@ -13,7 +13,10 @@ use super::{
     health::AuditHealth,
     writer::{Sink, Writer},
 };
-use crate::{lifecycle::Tasks, telemetry};
+use crate::{
+    lifecycle::Tasks,
+    telemetry::{self, AuditWrite},
+};
 
 /// Capacity of the queue: one second of a very busy gateway.
 const QUEUE_MAX: usize = 10_000;
@@ -155,8 +158,10 @@ fn lose() {
     telemetry::audit_lost(1);
 }
 
-/// Checks periodically for a stalled write, until the writer has ended.
+/// Checks periodically for a stalled write, until the writer has ended. The log tells of each once, the metric for as
+/// long as it lasts.
 async fn look_for_stalls(health: AuditHealth, mut ended: oneshot::Receiver<()>) {
+    let mut told = None;
     loop {
         let then = health.progress();
         tokio::select! {
@@ -164,7 +169,10 @@ async fn look_for_stalls(health: AuditHealth, mut ended: oneshot::Receiver<()>) 
             () = sleep(STALL) => {}
         }
         if health.has_stalled_since(then) {
-            tracing::error!("audit log write stalled");
+            telemetry::audit_write(AuditWrite::Stalled);
+            if told.replace(then) != Some(then) {
+                tracing::error!("audit log write stalled");
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::{
     apimachinery::{RequestInfo, Status},
     audit::{self, User, file::Lines},
     lifecycle::Drained,
+    telemetry::recorder,
 };
 
 const DRAIN: Duration = Duration::from_secs(20);
@@ -178,6 +179,39 @@ async fn a_pipe_without_a_reader_refuses_answers_without_blocking() {
     }
     drop(reads);
     drop(log);
+}
+
+/// So that an alert on the increase of the metric lasts as long.
+#[tokio::test(start_paused = true)]
+async fn a_stalled_write_is_counted_again_until_it_ends() {
+    let recorder = recorder();
+    let _counts = metrics::set_default_local_recorder(&recorder);
+    let counted = || {
+        let (text, series) = (recorder.handle().render(), r#"kube_fanout_audit_writes_total{outcome="stalled"} "#);
+        text.lines().find_map(|line| line.strip_prefix(series)).map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
+    let log = AuditLog::start(Pipe(pipe), Mode::BestEffort, SOON, &tasks).unwrap();
+    let progress_after = |before| {
+        while log.health.progress() == before {
+            thread::yield_now();
+        }
+        log.health.progress()
+    };
+    let before = log.health.progress();
+    fill(&log, "x").await;
+    let begun = progress_after(before);
+    let mut last = 0;
+    for _ in 0..2 {
+        sleep(3 * STALL).await;
+        assert!(counted() > last, "{last}");
+        last = counted();
+    }
+    reads.send(()).unwrap();
+    progress_after(begun);
+    sleep(3 * STALL).await;
+    assert_eq!(counted(), last);
+    drop((reads, log));
 }
 
 #[tokio::test]
