@@ -314,6 +314,7 @@ mod tests {
     use http_body::Frame;
     use http_body_util::{BodyExt, StreamBody};
     use hyper::body::Incoming;
+    use tokio::sync::Barrier;
 
     use super::*;
     use crate::{
@@ -618,6 +619,32 @@ mod tests {
             proxy.look(&mut progress).await;
             assert_eq!((in_use(), proxy.doubt().is_none()), (next.der(), is_there));
         }
+    }
+
+    /// Each answers when both have been asked. Otherwise one that does not answer would delay the verdicts of others.
+    #[tokio::test]
+    async fn servers_are_asked_at_the_same_time() {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        let (world, certificate, both) = (World::default(), authority.client("proxy"), Arc::new(Barrier::new(2)));
+        world.sees(&certificate, Sees::Proxy);
+        let start = async || {
+            let (world, both) = (world.clone(), both.clone());
+            TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
+                let (answer, both) = (world.answer(&request), both.clone());
+                async move {
+                    both.wait().await;
+                    answer
+                }
+            })
+            .await
+        };
+        let servers = [start().await, start().await];
+        let address = |server: &TestServer| server.config.cluster_url.authority().unwrap().to_string();
+        let addresses = servers.each_ref().map(|server| address(server).parse::<ServerAddress>().unwrap());
+        let connector = Connector::to_servers(&servers[0].config, &addresses, None).unwrap();
+        let files = certificate.write(folder.path());
+        let proxy = connector.as_front_proxy(&files, ProxyHeaders::default(), &Tasks::new()).unwrap();
+        assert_eq!(proxy.probe().await, [Verdict::Accepted, Verdict::Accepted]);
     }
 
     #[tokio::test]
