@@ -182,7 +182,7 @@ pub(super) async fn newest(channel: &Channel, resource: &GroupVersionResource) -
     Ok(metadata(channel, &path).await?.metadata.resource_version)
 }
 
-/// The paths of some objects, with the query of a get.
+/// The paths of some objects, with the query of a get. Fails if there are none.
 pub(super) async fn names(
     channel: &Channel,
     resource: &GroupVersionResource,
@@ -195,7 +195,9 @@ pub(super) async fn names(
     let path = |Item { metadata: ItemMetadata { name, namespace } }: Item| {
         paths::with_query(&paths::object(resource, namespace.as_deref(), &name), &[&query])
     };
-    Ok(list.items.into_iter().flatten().map(path).collect())
+    let paths: Vec<_> = list.items.into_iter().flatten().map(path).collect();
+    // Requests that are never sent fail at once: clients without a schedule would count millions of them.
+    if paths.is_empty() { Err(nothing_to_get()) } else { Ok(paths) }
 }
 
 /// The paths of all objects of a collection that a label selector matches.

@@ -206,6 +206,17 @@ async fn a_server_that_does_not_answer_is_not_fast() {
 }
 
 #[tokio::test]
+async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 300ms\nworkloads: [{clients: 4, get: {resource: secrets}}, {list: {resource: pods}}]";
+    let report = measured(&options(server.url(), text)).await;
+    let (gets, lists) = (workload(&report, "get"), workload(&report, "list"));
+    assert_eq!((errors(gets), gets.errors[0].count), (vec!["status_404"], 1), "{gets:?}");
+    assert!(gets.errors[0].first.contains("no objects to get") && lists.requests > 0, "{gets:?} {lists:?}");
+}
+
+#[tokio::test]
 async fn an_interrupted_run_cleans_up_and_reports() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();

@@ -21,6 +21,7 @@ const DOCUMENT_FIELDS: [&str; 4] = ["version", "description", "specs", "spec"];
 const SPEC_FIELDS: [&str; 9] =
     ["rate", "total", "duration", "conns", "client", "contentType", "disableHTTP2", "maxRetries", "requests"];
 const REQUESTS: &str = "one of staleList, quorumList, watchList, staleGet, quorumGet beside shares";
+const NAME: &str = "the name of an object";
 const LIST_FIELDS: [&str; 7] = ["group", "version", "resource", "namespace", "limit", "selector", "fieldSelector"];
 const WATCH_LIST_FIELDS: [&str; 6] = ["group", "version", "resource", "namespace", "selector", "fieldSelector"];
 const GET_FIELDS: [&str; 5] = ["group", "version", "resource", "namespace", "name"];
@@ -252,10 +253,19 @@ fn watch_list(check: &mut Check, field: &str, target: &Target) -> Option<Work> {
 fn get(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -> Option<Work> {
     let Selection { resource, namespace, .. } = selection(check, field, target, &GET_FIELDS)?;
     let name = check.text(&format!("{field}.name"), target.name.as_ref());
-    if name.is_none() {
-        check.problem(&format!("{field}.name"), "missing", "the name of an object");
+    match &name {
+        None => check.problem(&format!("{field}.name"), "missing", NAME),
+        Some(name) if !name.bytes().all(is_in_path) => {
+            check.problem(&format!("{field}.name"), &crate::config::given(name), NAME);
+        }
+        Some(_) => {}
     }
     Some(Work::Get { resource, namespace, name, version })
+}
+
+/// Whether a byte of a name stands for itself in a path.
+fn is_in_path(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#')
 }
 
 fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) -> Option<Selection> {
@@ -272,6 +282,9 @@ fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) 
     // kperf allows empty texts, which mean the same as none.
     let text = |raw: &Option<Scalar>| raw.as_ref().map(|Scalar(text)| text.clone()).filter(|text| !text.is_empty());
     let (namespace, labels, fields) = (text(&target.namespace), text(&target.selector), text(&target.field_selector));
+    if let Some(given) = namespace.as_ref().filter(|given| !validate::is_namespace(given)) {
+        check.problem(&format!("{field}.namespace"), &crate::config::given(given), validate::NAMESPACE);
+    }
     let group = text(&target.group).filter(|group| group != "core").unwrap_or_default();
     let (Some(version), Some(resource)) = (text(&target.version), text(&target.resource)) else {
         check.problem(field, "version or resource is missing", "both, and group unless it is the core group");
@@ -367,6 +380,7 @@ specs:
   - {shares: 1, quorumGet: {version: v1, resource: pods, limit: 1}}
   - {shares: 1}
   - {shares: 1, staleList: {resource: Pods, version: v1}}
+  - {shares: 1, staleGet: {version: v1, resource: pods, namespace: a/b, name: c?d}}
 - {rate: 1}
 ";
         let problems = Profile::parse("kperf", text).unwrap_err().to_string();
@@ -381,7 +395,9 @@ specs:
             "line 13, column 58: specs[0].requests[2].quorumGet.limit: no such field; allowed: group,",
             "line 14, column 5: specs[0].requests[3]: no kind of request, or more than one; allowed: one of staleList,",
             "line 15, column 29: specs[0].requests[4].staleList.resource: \"Pods.v1\" was given; allowed: a plural",
-            "line 16, column 3: specs[1]: a run has only one spec; allowed: one spec",
+            "line 16, column 57: specs[0].requests[5].staleGet.namespace: \"a/b\" was given; allowed: a name of",
+            "line 16, column 73: specs[0].requests[5].staleGet.name: \"c?d\" was given; allowed: the name of",
+            "line 17, column 3: specs[1]: a run has only one spec; allowed: one spec",
         ];
         for expected in expected {
             assert!(problems.contains(expected), "{expected}\nis not in\n{problems}");

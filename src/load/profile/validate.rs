@@ -56,6 +56,8 @@ const UNIQUE_NAME: &str =
     "a name that no other workload has; a workload without one is named for its work, such as list";
 const WORKS: &str = "exactly one of get, list, watch, informer, slowReader, reconnect, churn";
 const CHURN_FIELDS: [&str; 7] = ["resource", "objects", "bytes", "updates", "creates", "deletes", "nodes"];
+/// A namespace becomes a part of a path.
+pub(super) const NAMESPACE: &str = "a name of lower-case letters, digits and -";
 const RESOURCE: &str =
     "the plural in lower case, with version and group unless these are v1 of the core group: pods, deployments.v1.apps";
 
@@ -270,7 +272,8 @@ fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Op
         check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
     }
     let at = |name: &str| format!("{field}.{name}");
-    let namespace = check.text(&at("namespace"), raw.namespace.as_ref());
+    let parse = |text: &str| is_namespace(text).then(|| Some(text.to_owned()));
+    let namespace = check.parsed(&at("namespace"), raw.namespace.as_ref(), None, NAMESPACE, parse);
     let labels = check.text(&at("labelSelector"), raw.label_selector.as_ref());
     let fields = check.text(&at("fieldSelector"), raw.field_selector.as_ref());
     let Some(Scalar(text)) = &raw.resource else {
@@ -282,6 +285,11 @@ fn read(check: &mut Check, field: &str, raw: &raw::Read, allowed: &[&str]) -> Op
         return None;
     };
     Some(Selection { resource, namespace, labels, fields })
+}
+
+pub(super) fn is_namespace(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !text.is_empty() && text.bytes().all(is_allowed)
 }
 
 /// Parses a resource, for example `pods`, `pods.v1` or `deployments.v1.apps`.
@@ -357,6 +365,7 @@ workloads:
 - {slowReader: {resource: pods, request: list, start: any}}
 - {name: z, slowReader: {resource: pods, bytesPerSecond: 0, every: 1s}}
 - {reconnect: {resource: pods, every: 2s, spread: 3s}}
+- {name: place, list: {resource: pods, namespace: a/b}}
 ",
         );
         let expected = [
@@ -393,6 +402,7 @@ workloads:
              a size in bytes like",
             "line 18, column 61: workloads[11].slowReader.every: no such field; allowed: resource,",
             "line 19, column 43: workloads[12].reconnect.spread: \"3s\" was given; allowed: ",
+            "line 20, column 40: workloads[13].list.namespace: \"a/b\" was given; allowed: a name of",
         ];
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{expected}\nbut {found}");

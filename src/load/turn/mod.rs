@@ -31,7 +31,8 @@ use super::{
     watch::Watches,
 };
 
-/// The delay of a client without a schedule if the server is unreachable: an immediate retry would show nothing new.
+/// The delay of a client without a schedule whose request reached no server: an immediate retry would show nothing new,
+/// and a failure that needs no answer would keep a thread of this program busy.
 const NO_SERVER_PAUSE: Duration = Duration::from_millis(100);
 /// No more events are expected if none arrived for this long.
 const QUIET: Duration = Duration::from_millis(300);
@@ -333,7 +334,7 @@ impl Client {
                     self.recorder.answered(latency, first_byte.duration_since(due.at), bytes);
                 }
                 Err(failure) => {
-                    let has_server = failure.kind != ErrorKind::Connect;
+                    let has_server = !matches!(failure.kind, ErrorKind::Connect | ErrorKind::Handshake);
                     self.recorder.failed(failure, latency);
                     if !has_server && !self.is_on_schedule {
                         sleep(NO_SERVER_PAUSE).await;
