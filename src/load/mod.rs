@@ -65,15 +65,15 @@ pub use slo::Condition;
 pub use splitter::Splitter;
 pub use text::text;
 
-/// Parses a duration of a profile, for example `30s` or `1h30m`.
+/// Parses the duration of a profile, for example `30s` or `1h30m`.
 ///
 /// # Errors
-/// The text is not a duration; the error says what is allowed.
+/// The text is not a duration that a profile may have; the error says what is allowed.
 pub fn duration(text: &str) -> Result<Duration, NotADuration> {
-    crate::config::duration(text).filter(|duration| !duration.is_zero()).ok_or(NotADuration)
+    crate::config::duration(text).filter(|duration| profile::DURATIONS.contains(duration)).ok_or(NotADuration)
 }
 
-/// The text is not a duration.
+/// The text is not a duration of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allowed: {DURATION}, above 0")]
+#[error("allowed: {DURATION}, from 1ms to 168h")]
 pub struct NotADuration;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     HttpVersion, ListWork, Pages, Profile, ReadVersion, Selection, Transport, WireEncoding, Work, Workload,
-    validate::{self, CLIENTS, LIMITS, RATE},
+    validate::{self, CLIENTS, DURATIONS, LIMITS, RATE},
 };
 use crate::apimachinery::GroupVersionResource;
 use crate::config::{Check, Problems, Scalar, Unknown};
@@ -147,8 +147,13 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Worklo
     let duration = match (&seconds, &total) {
         (Some(_), None) => Duration::from_secs(check.number(&at("duration"), seconds.as_ref(), 1, &SECONDS) as u64),
         (None, Some(_)) if rate > 0.0 => {
-            let total = check.number(&at("total"), total.as_ref(), 1, &TOTALS);
-            Duration::from_secs_f64(total as f64 / rate)
+            let number = check.number(&at("total"), total.as_ref(), 1, &TOTALS);
+            let duration = Duration::from_secs_f64(number as f64 / rate);
+            if duration > *DURATIONS.end() {
+                let allowed = "as many as take at most 168h";
+                check.problem(&at("total"), "at this rate they take longer than a run may", allowed);
+            }
+            duration
         }
         (Some(_), Some(_)) => {
             check.problem(&at("total"), "given beside a duration", "one of the two");
@@ -405,6 +410,10 @@ specs:
         let endless = Profile::parse("kperf", "version: 1\nspec: {total: 5}").unwrap_err().to_string();
         let expected = "line 2, column 1: spec.duration: missing; allowed: a number of seconds; or total, with a rate";
         assert!(endless.starts_with(expected), "{endless}");
+        let text = "version: 1\nspec: {rate: 0.001, total: 1000000000, \
+                    requests: [{shares: 1, staleList: {version: v1, resource: pods}}]}";
+        let long = Profile::parse("kperf", text).unwrap_err().to_string();
+        assert!(long.contains("line 2, column 20: spec.total: at this rate they take longer than a run may"), "{long}");
         let group = Profile::parse("kperf", "count: 1\nloadProfile: {version: 1}").unwrap_err().to_string();
         assert!(group.starts_with("line 2, column 1: loadProfile: runner groups of kperf"), "{group}");
     }

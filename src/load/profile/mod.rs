@@ -12,6 +12,7 @@ use crate::apimachinery::GroupVersionResource;
 use crate::config::{Problems, parse_document};
 
 pub use built_in::BUILT_IN;
+pub(super) use validate::DURATIONS;
 
 /// `kind` of a profile; its `apiVersion` is the one of the configuration.
 pub(super) const KIND: &str = "LoadProfile";
