@@ -304,6 +304,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | load::LoadError::Refused(..)
             | load::LoadError::Foreign(..)
             | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
+            load::LoadError::InterruptedAgain => Some(EXIT_INTERRUPTED),
             load::LoadError::Seed { .. } => None,
             load::LoadError::Access(..)
             | load::LoadError::Endpoint(_)
@@ -448,11 +449,19 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     lifecycle::raise_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async {
-        let shutdown = lifecycle::shutdown_signal(OnHangup::Stop)?;
-        anyhow::Ok(match args.demo {
-            Some(objects) => kube_fanout::load_demo(objects, options, shutdown).await?,
-            None => load::load(&options, shutdown).await?,
-        })
+        let (shutdown, again) = two_signals()?;
+        let measured = async {
+            anyhow::Ok(match args.demo {
+                Some(objects) => kube_fanout::load_demo(objects, options, shutdown).await?,
+                None => load::load(&options, shutdown).await?,
+            })
+        };
+        // Biased, so that the next signal is listened for before anything is done about the first.
+        tokio::select! {
+            biased;
+            () = again => Err(load::LoadError::InterruptedAgain.into()),
+            report = measured => report,
+        }
     });
     runtime.shutdown_timeout(RUNTIME_END);
     let report = report?;
@@ -469,7 +478,29 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     if !report.has_measured() {
         return Err(load::LoadError::NothingMeasured.into());
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
+    if !report.passed() {
+        return Ok(ExitCode::from(EXIT_NO));
+    }
+    report.left.map_or(Ok(ExitCode::SUCCESS), |left| Err(anyhow::Error::msg(left)))
+}
+
+/// Futures that resolve at the first signal, which asks for the report so far, and at the next one: a server that does
+/// not answer can hold up the deletion of objects for minutes.
+fn two_signals() -> io::Result<(impl Future<Output = ()>, impl Future<Output = ()>)> {
+    let first = lifecycle::shutdown_signal(OnHangup::Stop)?;
+    let (came, first_came) = tokio::sync::oneshot::channel();
+    let first = async move {
+        first.await;
+        came.send(()).ok();
+    };
+    let second = async move {
+        // A handler sees only the signals after it.
+        match first_came.await.map(|()| lifecycle::shutdown_signal(OnHangup::Stop)) {
+            Ok(Ok(second)) => second.await,
+            Ok(Err(_)) | Err(_) => std::future::pending().await,
+        }
+    };
+    Ok((first, second))
 }
 
 /// Writes the files that are asked for: JSON, page, PerfData. They come first, since standard output may be closed.

@@ -51,6 +51,11 @@ impl Churn {
         next.ok()
     }
 
+    /// How many objects have been created, or are being created.
+    pub(super) fn created(&self) -> usize {
+        self.next.load(Relaxed)
+    }
+
     /// Sends write number `number`.
     pub(super) async fn send(&self, channel: &Channel, number: u64) -> Result<Counted, Failure> {
         match self.kind(number) {

@@ -200,20 +200,17 @@ pub(super) async fn names(
     if paths.is_empty() { Err(nothing_to_get()) } else { Ok(paths) }
 }
 
-/// The paths of all objects of a collection that a label selector matches.
+/// The paths of the first objects of a collection that a label selector matches, at most `limit`.
 pub(super) async fn labelled(
     channel: &Channel,
     resource: &GroupVersionResource,
     selector: &str,
+    limit: usize,
 ) -> Result<Vec<String>, Failure> {
-    let (collection, mut found, mut next) = (resource.collection_path(), Vec::new(), Some(String::new()));
-    while let Some(page) = next {
-        let path = paths::with_query(&collection, &[&format!("limit={NAMES}"), selector, &page]);
-        let list = metadata(channel, &path).await?;
-        found.extend(list.items.into_iter().flatten().map(|Item { metadata: ItemMetadata { name, namespace } }| {
-            paths::object(resource, namespace.as_deref(), &name)
-        }));
-        next = list.metadata.next_page();
-    }
-    Ok(found)
+    let path = paths::with_query(&resource.collection_path(), &[&format!("limit={limit}"), selector]);
+    let items = metadata(channel, &path).await?.items.into_iter().flatten();
+    let path = |Item { metadata: ItemMetadata { name, namespace } }| {
+        paths::object(resource, namespace.as_deref(), &name)
+    };
+    Ok(items.map(path).collect())
 }

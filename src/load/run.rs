@@ -109,6 +109,11 @@ pub enum LoadError {
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
     #[error(
+        "interrupted again, so that objects of the run may be left, in a namespace with the label \
+         app.kubernetes.io/managed-by=kube-fanout-load"
+    )]
+    InterruptedAgain,
+    #[error(
         "nothing was measured: no request of any workload was answered; check the server's address and the credentials"
     )]
     NothingMeasured,
@@ -166,7 +171,7 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         Err(_) => Vec::new(),
     };
     course.progress.show("deleting objects");
-    let left = if seeds.is_empty() { None } else { clean_up(writes, &run).await };
+    let left = if seeds.is_empty() { None } else { clean_up(&sides, &run, &seeds).await };
     course.progress.end();
     if let Err(failure) = filled {
         let left = left.map(|left| format!("; {left}")).unwrap_or_default();
@@ -323,9 +328,18 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     Ok(processes)
 }
 
-/// What may be left, and how it can be deleted; `None` if nothing is.
-async fn clean_up(writes: &Arc<Endpoint>, run: &str) -> Option<String> {
-    let failure = seed::clean_up(writes, run).await.err()?;
+/// What may be left, and how it can be deleted; `None` if nothing is. Both servers show the same cluster: one may be
+/// gone.
+async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<String> {
+    let objects = seeds.iter().map(|seed| seed.created()).sum();
+    let mut failure = None;
+    for side in sides {
+        match seed::clean_up(&side.writes, run, objects).await {
+            Ok(()) => return None,
+            Err(failed) => failure = failure.or(Some(failed)),
+        }
+    }
+    let failure = failure?;
     let label = format!("{}={run}", super::objects::RUN);
     Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"))
 }

@@ -28,8 +28,11 @@ const ASK_MAX: Duration = Duration::from_secs(30);
 /// A new namespace refuses pods until its service account exists, and a server under load refuses some writes.
 const TRIES: usize = 8;
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-/// The maximum time for deleting the objects.
+/// The maximum time for deleting the objects of each kind, and how much longer it is for each object.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(300);
+const CLEAN_UP_EACH: Duration = Duration::from_millis(2);
+/// The number of objects that are listed, and then deleted, at a time.
+const PAGE: usize = 5_000;
 
 /// Creates the run's namespace, and in it the objects of all `churns`. Ends early when `stop` is cancelled.
 pub(super) async fn fill(
@@ -63,29 +66,53 @@ pub(super) async fn fill(
     Ok(())
 }
 
-/// Deletes all objects of the run by its label; an object that is already gone is not an error.
+/// Deletes all objects of the run by its label; an object that is already gone is not an error. `objects`: about how
+/// many there are.
 ///
 /// # Errors
 /// Some objects may be left.
-pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str) -> Result<(), Failure> {
-    let deleted = async {
-        let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
-        let selector = format!("labelSelector={}%3D{run}", objects::RUN.replace('/', "%2F"));
-        let namespaces = GroupVersionResource::new("", "v1", "namespaces");
-        for resource in [ChurnResource::Pods.resource(), ChurnResource::ConfigMaps.resource(), namespaces] {
-            let paths = again(|| read::labelled(&channel, &resource, &selector)).await?;
-            delete(endpoint, paths.unwrap_or_default()).await?;
+pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str, objects: usize) -> Result<(), Failure> {
+    let selector = format!("labelSelector={}%3D{run}", objects::RUN.replace('/', "%2F"));
+    let limit = CLEAN_UP_MAX + CLEAN_UP_EACH * u32::try_from(objects).unwrap_or(u32::MAX);
+    let writers: Vec<_> = (0..WRITERS).map(|_| Arc::new(Channel::new(endpoint.clone(), HttpVersion::Http1))).collect();
+    let namespaces = GroupVersionResource::new("", "v1", "namespaces");
+    let mut cleaned = Ok(());
+    // The namespace also if an object of it is left: a controller of namespaces then deletes that.
+    for resource in [ChurnResource::Pods.resource(), ChurnResource::ConfigMaps.resource(), namespaces] {
+        let deleted = timeout(limit, delete_all(&writers, &resource, &selector)).await;
+        let deleted = deleted.unwrap_or_else(|_| Err(Failure::timeout()));
+        let is_gone = deleted.as_ref().is_err_and(|failure| failure.kind == ErrorKind::Connect);
+        cleaned = cleaned.and(deleted);
+        if is_gone {
+            break;
         }
-        Ok(())
-    };
-    timeout(CLEAN_UP_MAX, deleted).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+    cleaned
 }
 
-async fn delete(endpoint: &Arc<Endpoint>, paths: Vec<String>) -> Result<(), Failure> {
+/// Deletes page by page: the names of a million objects cannot be listed within the time of one request.
+async fn delete_all(
+    writers: &[Arc<Channel>],
+    resource: &GroupVersionResource,
+    selector: &str,
+) -> Result<(), Failure> {
+    let Some(first) = writers.first() else { return Ok(()) };
+    let mut last = Vec::new();
+    loop {
+        let page = again(|| read::labelled(first, resource, selector, PAGE)).await?.unwrap_or_default();
+        // An object whose deletion takes longer, as that of a namespace, is still listed.
+        if page.is_empty() || page == last {
+            return Ok(());
+        }
+        delete(writers, &page).await?;
+        last = page;
+    }
+}
+
+async fn delete(channels: &[Arc<Channel>], paths: &[String]) -> Result<(), Failure> {
     let mut writers = JoinSet::new();
     let share = paths.len().div_ceil(WRITERS).max(1);
-    for paths in paths.chunks(share).map(<[String]>::to_vec) {
-        let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
+    for (paths, channel) in paths.chunks(share).map(<[String]>::to_vec).zip(channels.iter().cloned()) {
         writers.spawn(async move {
             for path in paths {
                 again(|| write(&channel, Method::DELETE, &path, None)).await?;

@@ -55,7 +55,7 @@ pub(crate) fn resource(plural: &str) -> GroupResource {
 }
 
 /// The objects that a run has created and not deleted.
-fn leftovers(sim: &Sim) -> Vec<String> {
+pub(crate) fn leftovers(sim: &Sim) -> Vec<String> {
     let all =
         ["pods", "configmaps", "namespaces"].into_iter().flat_map(|plural| sim.objects(&resource(plural)).unwrap());
     let of_runs = all.filter(|object| object["metadata"]["labels"]["load.kube-fanout.io/run"].is_string());

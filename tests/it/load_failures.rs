@@ -4,7 +4,7 @@ use std::{path::Path, process::Stdio};
 
 use kube_fanout::{
     load::{Server, load},
-    sim::Sim,
+    sim::{Refusal, Sim},
 };
 use rustix::process::Signal;
 use tokio::process::Command;
@@ -15,7 +15,7 @@ use crate::{
         serving::{answering, closing},
         until, within,
     },
-    load::{errors, options, resource, workload},
+    load::{errors, leftovers, options, resource, workload},
 };
 
 #[tokio::test]
@@ -184,4 +184,54 @@ async fn an_interrupted_command_reports_and_has_an_exit_code_of_its_own() {
         assert!(text.contains("interrupted: what follows is of the time before"), "{text}");
         assert!(text.contains("not judged  latency.p50<0ms") && !text.contains("FAILED"), "{text}");
     }
+}
+
+const WRITES: &str = "duration: 1h\nworkloads: [{rate: 50, churn: {objects: 3}}]";
+
+#[tokio::test]
+async fn a_second_signal_ends_a_command_that_cannot_delete_its_objects() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    write_profile(folder.path(), "writes.yaml", WRITES);
+    sim.hold_requests("delete", "configmaps");
+    let child = command(folder.path(), &["--profile", "writes.yaml", "--url", &server.url()]).spawn().unwrap();
+    for (verb, doing) in [("patch", "it writes"), ("delete", "it deletes")] {
+        let seen = async || (sim.counts().requests(verb, "configmaps") > 0).then_some(());
+        until(doing, seen).await;
+        send(&child, Signal::INT);
+    }
+    let output = within("the end of the command", child.wait_with_output()).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(130) && said.contains("interrupted again"), "{said}");
+    assert!(said.contains("a namespace with the label app.kubernetes.io/managed-by=kube-fanout-load"), "{said}");
+}
+
+#[tokio::test]
+async fn objects_that_may_be_left_are_a_failure_and_the_namespace_is_deleted() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    write_profile(folder.path(), "writes.yaml", &WRITES.replace("1h", "200ms"));
+    let refusal = Refusal { verb: Some("delete"), resource: Some("configmaps".to_owned()), status: 403, times: None };
+    sim.refuse(refusal);
+    let output = command(folder.path(), &["--profile", "writes.yaml", "--url", &server.url()]).output();
+    let output = within("the end of the command", output).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("objects may be left; kubectl delete"), "{said}");
+    let left = leftovers(&sim);
+    assert!(left.len() == 3 && !left.iter().any(|name| name.contains("kube-fanout-load-")), "{left:?}");
+}
+
+#[tokio::test]
+async fn objects_are_deleted_through_the_other_server_if_the_first_is_gone() {
+    let sim = Sim::new();
+    let (first, second) = (sim.start().await.unwrap(), sim.start().await.unwrap());
+    let mut options = options(first.url(), WRITES);
+    options.against = Some(Server { url: Some(second.url()), ..Server::default() });
+    let kill = async {
+        let written = async || (sim.counts().requests("patch", "configmaps") > 5).then_some(());
+        until("objects are written", written).await;
+        first.kill().await;
+    };
+    let report = within("the end of the run", load(&options, kill)).await.unwrap();
+    assert_eq!((report.left.as_deref(), leftovers(&sim)), (None, vec![]));
 }

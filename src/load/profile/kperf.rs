@@ -413,7 +413,7 @@ specs:
         let text = "version: 1\nspec: {rate: 0.001, total: 1000000000, \
                     requests: [{shares: 1, staleList: {version: v1, resource: pods}}]}";
         let long = Profile::parse("kperf", text).unwrap_err().to_string();
-        assert!(long.contains("line 2, column 20: spec.total: at this rate they take longer than a run may"), "{long}");
+        assert!(long.contains("line 2, column 21: spec.total: at this rate they take longer than a run may"), "{long}");
         let group = Profile::parse("kperf", "count: 1\nloadProfile: {version: 1}").unwrap_err().to_string();
         assert!(group.starts_with("line 2, column 1: loadProfile: runner groups of kperf"), "{group}");
     }
