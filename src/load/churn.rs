@@ -16,8 +16,11 @@ use super::{
     channel::Channel, endpoint::RequestSpec, failure::Failure, objects, paths, profile::ChurnWork, read::Counted,
     recorder::now,
 };
+use crate::apimachinery::GroupVersionResource;
 
 const JSON: &str = "application/json";
+/// The maximum number of writes whose events are waited for at the end of a turn.
+const WRITTEN_MAX: usize = 1 << 20;
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// The writes of one workload, and the objects that they change.
@@ -31,6 +34,9 @@ pub(super) struct Churn {
     next: AtomicUsize,
     /// The names of objects that exist besides those that are updated, the oldest first. Deletions take the first.
     temporary: Mutex<VecDeque<String>>,
+    /// The times of the turn's writes that the server has acknowledged, and whose events a watch of all objects cannot
+    /// miss: the newest [`WRITTEN_MAX`].
+    written: Mutex<VecDeque<u64>>,
 }
 
 enum Write {
@@ -42,7 +48,8 @@ enum Write {
 impl Churn {
     pub(super) fn new(work: &ChurnWork, run: &str, number: usize) -> Self {
         let (work, run) = (work.clone(), run.to_owned());
-        Self { prefix: format!("load-{number}"), next: AtomicUsize::new(0), work, run, temporary: Mutex::default() }
+        let (next, prefix) = (AtomicUsize::new(0), format!("load-{number}"));
+        Self { prefix, next, work, run, temporary: Mutex::default(), written: Mutex::default() }
     }
 
     /// The next object to create before the run; `None` if all exist.
@@ -61,8 +68,11 @@ impl Churn {
         match self.kind(number) {
             Write::Update => {
                 let name = self.name(usize::try_from(number).unwrap_or_default() % self.work.objects);
-                let body = Bytes::from(objects::change(now()).to_string());
-                write(channel, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await
+                let sent = now();
+                let body = Bytes::from(objects::change(sent).to_string());
+                let counted = write(channel, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await?;
+                self.acknowledged(sent);
+                Ok(counted)
             }
             Write::Create => {
                 let index = self.next.fetch_add(1, Relaxed);
@@ -96,8 +106,37 @@ impl Churn {
 
     /// Creates object `index`.
     pub(super) async fn create(&self, channel: &Channel, index: usize) -> Result<Counted, Failure> {
-        let object = objects::object(&self.work, &self.run, &self.name(index), index, now());
-        write(channel, Method::POST, &self.collection(), Some((JSON, Bytes::from(object.to_string())))).await
+        let sent = now();
+        let object = objects::object(&self.work, &self.run, &self.name(index), index, sent);
+        let body = Some((JSON, Bytes::from(object.to_string())));
+        let counted = write(channel, Method::POST, &self.collection(), body).await?;
+        // A watch that is opened again does not show an object that was deleted meanwhile.
+        if self.work.deletes == 0 {
+            self.acknowledged(sent);
+        }
+        Ok(counted)
+    }
+
+    pub(super) fn resource(&self) -> GroupVersionResource {
+        self.work.resource.resource()
+    }
+
+    /// Forgets the writes of the turns before.
+    pub(super) fn begin(&self) {
+        self.written().clear();
+    }
+
+    /// The times of the writes of this turn whose events every watch of all objects has to receive.
+    pub(super) fn writes(&self) -> Vec<u64> {
+        self.written().iter().copied().collect()
+    }
+
+    fn acknowledged(&self, sent: u64) {
+        let mut written = self.written();
+        if written.len() == WRITTEN_MAX {
+            written.pop_front();
+        }
+        written.push_back(sent);
     }
 
     fn name(&self, index: usize) -> String {
@@ -110,6 +149,10 @@ impl Churn {
 
     fn collection(&self) -> String {
         paths::collection(&self.work.resource.resource(), Some(&objects::namespace_name(&self.run)))
+    }
+
+    fn written(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn temporary(&self) -> MutexGuard<'_, VecDeque<String>> {

@@ -23,6 +23,12 @@ pub(super) enum ErrorKind {
     Stream,
     /// The request was due but never sent, because all clients were busy.
     Unsent,
+    /// A client still waited for all objects at the end of a turn.
+    Unsynced,
+    /// A client whose connection was lost was not back at the end of a turn.
+    Away,
+    /// The event of a write had not reached a client at the end of a turn.
+    Undelivered,
 }
 
 /// Why a request has no complete response.
@@ -88,6 +94,9 @@ impl fmt::Display for ErrorKind {
             Self::Event(code) => write!(formatter, "event_{code}"),
             Self::Stream => formatter.write_str("stream"),
             Self::Unsent => formatter.write_str("unsent"),
+            Self::Unsynced => formatter.write_str("unsynced"),
+            Self::Away => formatter.write_str("away"),
+            Self::Undelivered => formatter.write_str("undelivered"),
         }
     }
 }

@@ -72,10 +72,10 @@ struct Known {
 impl Informers {
     /// Keeps the informer of one client running until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize, mut cuts: Option<Cuts>) {
+        let mut progress = Progress::new(First(&self.standing), self.recorder.client());
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut known = Known { lists: !self.work.watch_list, ..Known::default() };
-        let mut progress = Progress::new(First(&self.standing));
         let mut back_off = BackOff::default();
         loop {
             let asked = Instant::now();
@@ -127,14 +127,16 @@ impl Informers {
         known: &mut Known,
         progress: &mut Progress<'_>,
     ) -> Result<(), Failure> {
-        let asked = Instant::now();
         if !known.has_state {
+            progress.wants_objects();
             self.recorder.listed(known.had_state);
             if known.lists {
                 let list = timeout(self.timeout, self.list(channel, selectors, known)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
                 (known.has_state, known.had_state, known.was_refused) = (true, true, false);
-                self.recorder.lock().sync.add(asked.elapsed());
+                if let Some(time) = progress.synced() {
+                    self.recorder.lock().sync.add(time);
+                }
             }
         }
         let seconds = fastrand::u64(TIMEOUT_SECONDS..2 * TIMEOUT_SECONDS);
@@ -154,7 +156,7 @@ impl Informers {
                 self.recorder.lock().back.add(time);
             }
         }
-        read(&self.recorder, answer, asked, progress).await
+        read(&self.recorder, answer, progress).await
     }
 
     /// Lists the collection, page by page if it has a limit, and returns its version.
@@ -224,7 +226,10 @@ impl Known {
             | ErrorKind::Timeout
             | ErrorKind::Status(_)
             | ErrorKind::Event(_)
-            | ErrorKind::Unsent => {
+            | ErrorKind::Unsent
+            | ErrorKind::Unsynced
+            | ErrorKind::Away
+            | ErrorKind::Undelivered => {
                 let had_state = std::mem::take(&mut self.has_state);
                 // The next list asks for at least the known version, unless the server has just refused that version.
                 if !had_state && matches!(kind, ErrorKind::Event(410) | ErrorKind::Status(410 | 504)) {

@@ -41,6 +41,7 @@ mod text;
 mod timeline;
 mod turn;
 mod version;
+mod waits;
 mod watch;
 
 use std::time::Duration;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::{
     failure::{ErrorKind, Failure, Failures},
     timeline::Timeline,
+    waits::{Clients, Missing, Waiting},
 };
 
 /// The longest time that is recorded exactly, in microseconds: an hour.
@@ -43,7 +44,7 @@ pub(super) struct Recorded {
     pub(super) latency: Times,
     /// The time from when a request was due to the head of its response.
     pub(super) first_byte: Times,
-    /// The time from requesting a watch to the end of its initial objects.
+    /// The time from when a client first asked for all objects until it had them.
     pub(super) sync: Times,
     /// The time from sending a write to receiving its event in a watch.
     pub(super) delay: Times,
@@ -97,6 +98,8 @@ struct Clock {
 pub(super) struct Recorder {
     recorded: Mutex<Recorded>,
     clock: Mutex<Clock>,
+    /// The clients of the turn that receive events.
+    clients: Clients,
     /// The time from which events count, in nanoseconds since 1970; 0 if they do not count.
     since: AtomicU64,
     timestamps: Timestamps,
@@ -122,9 +125,38 @@ impl Recorder {
         self.clock().began = Some(Instant::now());
     }
 
+    /// Adds a client that receives events, for this turn.
+    pub(super) fn client(&self) -> Waiting {
+        self.clients.add()
+    }
+
+    /// Whether no client waits for its objects, its connection, or the event of the write at `newest`.
+    pub(super) fn have_all(&self, newest: Option<u64>) -> bool {
+        self.clients.have_all(newest)
+    }
+
+    /// Counts what the clients still wait for, with the time that they have waited so far. `writes` are the times of the
+    /// writes whose events all of them have to receive, the oldest first.
+    pub(super) fn give_up(&self, writes: &[u64]) {
+        let Missing { objects, lost, events } = self.clients.missing(writes, self.now());
+        let mut recorded = self.lock();
+        objects.iter().for_each(|time| recorded.sync.add(*time));
+        lost.iter().for_each(|time| recorded.back.add(*time));
+        events.iter().for_each(|(count, time)| recorded.delay.add_many(*time, *count));
+        let undelivered = events.iter().map(|(count, _)| count).sum();
+        for (kind, count, message) in [
+            (ErrorKind::Unsynced, objects.len() as u64, "a client without all objects at the end of the turn"),
+            (ErrorKind::Away, lost.len() as u64, "a client that was not back at the end of the turn"),
+            (ErrorKind::Undelivered, undelivered, "a write whose event had not come at the end of the turn"),
+        ] {
+            recorded.failures.add_many(kind, count, message.to_owned());
+        }
+    }
+
     /// Makes events no longer count.
     pub(super) fn end(&self) {
         self.since.store(0, Relaxed);
+        self.clients.clear();
         let mut recorded = self.lock();
         let reading = std::mem::take(&mut recorded.reading);
         if reading > 0 {
@@ -261,6 +293,10 @@ impl Default for Times {
 impl Times {
     pub(super) fn add(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_micros()).unwrap_or(LONGEST));
+    }
+
+    pub(super) fn add_many(&mut self, time: Duration, count: u64) {
+        self.0.saturating_record_n(u64::try_from(time.as_micros()).unwrap_or(LONGEST), count);
     }
 
     pub(super) fn count(&self) -> u64 {

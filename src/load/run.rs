@@ -265,7 +265,13 @@ fn unanswered(endpoint: &Endpoint, failure: &Failure) -> LoadError {
         ErrorKind::Status(400) if failure.message.contains("HTTPS") => "it speaks TLS: use its https:// address",
         ErrorKind::Status(_) | ErrorKind::Stream => return LoadError::Foreign(url, words),
         ErrorKind::Handshake => return LoadError::Unreachable(url, format!("{failure}{}", of_handshake(failure))),
-        ErrorKind::Connect | ErrorKind::Timeout | ErrorKind::Event(_) | ErrorKind::Unsent => {
+        ErrorKind::Connect
+        | ErrorKind::Timeout
+        | ErrorKind::Event(_)
+        | ErrorKind::Unsent
+        | ErrorKind::Unsynced
+        | ErrorKind::Away
+        | ErrorKind::Undelivered => {
             return LoadError::Unreachable(url, failure.to_string());
         }
     };

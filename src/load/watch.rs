@@ -18,6 +18,7 @@ use super::{
     read,
     recorder::Recorder,
     schedule::{pause_before_retry, stagger},
+    waits::Waiting,
 };
 
 /// The watches of one workload in one turn.
@@ -40,19 +41,22 @@ pub(super) struct Watches {
 impl Watches {
     /// Keeps the watch of one client open until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize) {
+        let mut progress = Progress::new(First(&self.standing), self.recorder.client());
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
-        let mut progress = Progress::new(First(&self.standing));
         let mut newest = self.newest.clone();
         loop {
             let asked = Instant::now();
+            if self.work.start == Start::WatchList {
+                progress.wants_objects();
+            }
             let ended = match self.open(&channel, &self.path(&newest, &selectors)).await {
                 Ok(answer) => {
                     progress.opened();
                     if self.work.start != Start::WatchList {
                         progress.stands();
                     }
-                    read(&self.recorder, answer, asked, &mut progress).await
+                    read(&self.recorder, answer, &mut progress).await
                 }
                 Err(failure) => Err(failure),
             };
@@ -89,11 +93,10 @@ impl Watches {
     }
 }
 
-/// Reads until the watch ends. `asked` is the time at which the client requested the objects.
+/// Reads until the watch ends.
 pub(super) async fn read(
     recorder: &Recorder,
     mut answer: OpenResponse,
-    asked: Instant,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failure> {
     let mut frames = progress.frames(answer.is_protobuf());
@@ -120,7 +123,9 @@ pub(super) async fn read(
         recorded.events += if since.is_some() { events } else { 0 };
         delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
         if synced {
-            recorded.sync.add(asked.elapsed());
+            if let Some(time) = progress.synced() {
+                recorded.sync.add(time);
+            }
             if let Some(time) = progress.back() {
                 recorded.back.add(time);
             }
@@ -137,6 +142,8 @@ pub(super) async fn read(
 /// The progress of a client's watch, over all its connections.
 pub(super) struct Progress<'a> {
     first: Option<First<'a>>,
+    /// What it still waits for.
+    waiting: Waiting,
     /// The newest write whose event it has received.
     newest: u64,
     /// The newest write whose event had been received when the watch was last opened. Events of writes up to it are
@@ -144,8 +151,6 @@ pub(super) struct Progress<'a> {
     repeated: u64,
     /// The position of an informer; `None` for other clients.
     position: Option<Position>,
-    /// When the connection was lost, until the client is back.
-    lost: Option<Instant>,
 }
 
 /// The position of an informer in its collection.
@@ -157,8 +162,19 @@ struct Position {
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(first: First<'a>) -> Self {
-        Self { first: Some(first), newest: 0, repeated: 0, position: None, lost: None }
+    pub(super) fn new(first: First<'a>, waiting: Waiting) -> Self {
+        Self { first: Some(first), waiting, newest: 0, repeated: 0, position: None }
+    }
+
+    /// Records that the client has asked for all objects. If it has asked before and not received them, the time of the
+    /// first attempt is kept.
+    pub(super) fn wants_objects(&mut self) {
+        self.waiting.lock().objects.get_or_insert_with(Instant::now);
+    }
+
+    /// The time since the client first asked for all objects, which it has now. `None` if it did not ask.
+    pub(super) fn synced(&mut self) -> Option<Duration> {
+        Some(self.waiting.lock().objects.take()?.elapsed())
     }
 
     pub(super) fn opened(&mut self) {
@@ -183,13 +199,13 @@ impl<'a> Progress<'a> {
     /// Records that the client's connection was cut, or broke. If the client has not come back since an earlier loss,
     /// the time of the earlier loss is kept.
     pub(super) fn lost(&mut self) {
-        self.lost.get_or_insert_with(Instant::now);
+        self.waiting.lock().lost.get_or_insert_with(Instant::now);
     }
 
     /// The time since the connection was lost, for a client that follows its collection again. `None` if it was not
     /// lost.
     pub(super) fn back(&mut self) -> Option<Duration> {
-        Some(self.lost.take()?.elapsed())
+        Some(self.waiting.lock().lost.take()?.elapsed())
     }
 
     fn frames(&self, is_protobuf: bool) -> Frames {
@@ -200,7 +216,10 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// Takes what a piece of the response has brought: events, and perhaps the version up to which the client knows
+    /// everything.
     fn take(&mut self, version: Option<String>) {
+        self.waiting.lock().newest = self.newest;
         if let Some(position) = &mut self.position {
             position.version = version.or(position.version.take());
         }

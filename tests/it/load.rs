@@ -217,6 +217,71 @@ async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
 }
 
 #[tokio::test]
+async fn events_that_have_not_come_count_as_errors_and_as_delays() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    // They get what is there, and nothing that is written later.
+    sim.hold_new_watches(true);
+    let text = "duration: 500ms
+settle: 200ms
+workloads:
+- {name: watches, clients: 3, http: 2, watch: {resource: configmaps}}
+- {name: informers, clients: 2, informer: {resource: configmaps}}
+- {name: selected, watch: {resource: configmaps, labelSelector: a=b}}
+- {name: writes, rate: 20, churn: {objects: 5}}";
+    let report = measured(&options(server.url(), text)).await;
+    let writes = workload(&report, "writes").requests;
+    for (name, clients) in [("watches", 3), ("informers", 2)] {
+        let watches = workload(&report, name);
+        let delay = watches.event_delay.as_ref().unwrap();
+        assert_eq!(errors(watches), ["undelivered"], "{watches:?}");
+        assert_eq!(delay.count, clients * writes, "each write counts once for each client: {watches:?}");
+        assert!(delay.max >= 200.0, "{watches:?}");
+    }
+    let selected = workload(&report, "selected");
+    assert!(selected.errors.is_empty() && selected.event_delay.is_none(), "{selected:?}");
+}
+
+#[tokio::test]
+async fn clients_that_never_have_all_objects_are_not_left_out() {
+    // Watches get the head of a response, and nothing else.
+    let (listener, address) = listener().await;
+    let _serving = accepting(listener, |mut stream| async move {
+        let read = stream.read(&mut [0; 4_096]).await.unwrap();
+        assert!(read > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        pending().await
+    });
+    let text = "duration: 300ms
+settle: 100ms
+timeout: 300ms
+workloads:
+- {name: watches, clients: 3, watch: {resource: configmaps, start: watchList}}
+- {name: informers, clients: 2, informer: {resource: configmaps}}";
+    let report = measured(&LoadOptions { any_cluster: true, ..options(format!("http://{address}"), text) }).await;
+    for (name, clients) in [("watches", 3), ("informers", 2)] {
+        let watches = workload(&report, name);
+        let sync = watches.sync.as_ref().unwrap();
+        let unsynced = watches.errors.iter().find(|error| error.kind == "unsynced");
+        assert!(sync.count == clients && sync.p50 >= 600.0, "{watches:?}");
+        assert_eq!(unsynced.map(|error| error.count), Some(clients), "{watches:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_to_sync_includes_attempts_that_were_refused() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let refused = Some("configmaps".to_owned());
+    sim.refuse(Refusal { verb: Some("watch"), resource: refused, times: Some(1), status: 429 });
+    let text = "duration: 3s\nworkloads: [{informer: {resource: configmaps}}]";
+    let report = measured(&options(server.url(), text)).await;
+    let informers = workload(&report, "informer");
+    let sync = informers.sync.as_ref().unwrap();
+    assert!(sync.count == 1 && sync.p50 >= 800.0, "the shortest pause after a refusal: {informers:?}");
+}
+
+#[tokio::test]
 async fn an_interrupted_run_cleans_up_and_reports() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();

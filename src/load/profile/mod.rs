@@ -278,6 +278,13 @@ impl Work {
     }
 }
 
+impl Selection {
+    /// Whether it selects all objects of the resource.
+    pub(super) fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.labels.is_none() && self.fields.is_none()
+    }
+}
+
 impl WireEncoding {
     /// The name in profiles and reports.
     pub fn as_str(self) -> &'static str {

@@ -19,7 +19,7 @@ use super::{
     paths,
     processes::{Process, Usage},
     profile::{
-        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
+        HttpVersion, InformerWork, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
         WatchWork, Work, Workload,
     },
     progress::Progress,
@@ -94,6 +94,7 @@ impl Course {
         let Opened { clients: watchers, cutters } = self.open(side).await;
         let requests = self.requests(side).await;
         let begin = self.usage().await;
+        self.churns.iter().flatten().for_each(|churn| churn.begin());
         side.recorders.iter().for_each(|recorder| recorder.begin());
         let began = Instant::now();
         let mut cutting = JoinSet::new();
@@ -101,7 +102,12 @@ impl Course {
         self.send(side, requests, began).await;
         drop(cutting);
         let seconds = began.elapsed().as_secs_f64();
-        self.settle(side).await;
+        let writes: Vec<_> = self.workloads().map(|(_, workload)| self.writes_for(&workload.work)).collect();
+        self.settle(side, &writes).await;
+        // Neither what an interruption has cut short nor what the profile does not wait for is missing.
+        if !self.stop.is_cancelled() && !self.profile.settle.is_zero() {
+            side.recorders.iter().zip(&writes).for_each(|(recorder, writes)| recorder.give_up(writes));
+        }
         side.recorders.iter().for_each(|recorder| recorder.end());
         let end = self.usage().await;
         drop(watchers);
@@ -280,17 +286,37 @@ impl Course {
         }
     }
 
-    /// Waits for the events of the last writes.
-    async fn settle(&self, side: &Side) {
+    /// The times of the turn's writes whose events every client of that work has to receive, the oldest first.
+    fn writes_for(&self, work: &Work) -> Vec<u64> {
+        let selection = match work {
+            Work::Watch(WatchWork { selection, .. })
+            | Work::Informer(InformerWork { selection, .. })
+            | Work::Reconnect(ReconnectWork { informer: InformerWork { selection, .. }, .. }) => selection,
+            Work::Get { .. } | Work::List(_) | Work::SlowReader(_) | Work::Churn(_) => return Vec::new(),
+        };
+        if !selection.is_everything() {
+            return Vec::new();
+        }
+        let of_resource = self.churns.iter().flatten().filter(|churn| churn.resource() == selection.resource);
+        let mut writes: Vec<_> = of_resource.flat_map(|churn| churn.writes()).collect();
+        writes.sort_unstable();
+        writes
+    }
+
+    /// Waits for the events of the last writes, and for clients that have not all objects or are not back.
+    async fn settle(&self, side: &Side, writes: &[Vec<u64>]) {
         let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
         let watches = |work: &Work| matches!(work, Work::Watch(_) | Work::Informer(_) | Work::Reconnect(_));
-        if !has(|work| matches!(work, Work::Churn(_))) || !has(watches) {
+        if !has(watches) {
             return;
         }
+        // Of watches with selectors it is not known which events are theirs.
+        let quiet_for = if has(|work| matches!(work, Work::Churn(_))) { QUIET } else { Duration::ZERO };
+        let have_all = || side.recorders.iter().zip(writes).all(|(of, writes)| of.have_all(writes.last().copied()));
         let came = || side.recorders.iter().map(|recorder| recorder.lock().delay.count()).sum::<u64>();
         let quiet = async {
             let (mut last, mut since) = (came(), Instant::now());
-            while since.elapsed() < QUIET {
+            while since.elapsed() < quiet_for || !have_all() {
                 sleep(LOOK_EVERY).await;
                 let now = came();
                 if now != last {
