@@ -176,9 +176,13 @@ async fn metadata(channel: &Channel, path: &str) -> Result<MetadataList, Failure
     serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
 }
 
-/// The newest version of a collection.
-pub(super) async fn newest(channel: &Channel, resource: &GroupVersionResource) -> Result<String, Failure> {
-    let path = paths::with_query(&resource.collection_path(), &["limit=1"]);
+/// The newest version of a collection, or of a namespace's part of it.
+pub(super) async fn newest(
+    channel: &Channel,
+    resource: &GroupVersionResource,
+    namespace: Option<&str>,
+) -> Result<String, Failure> {
+    let path = paths::with_query(&paths::collection(resource, namespace), &["limit=1"]);
     Ok(metadata(channel, &path).await?.metadata.resource_version)
 }
 

@@ -14,7 +14,7 @@ use super::{
     failure::Failure,
     frames::{Event, Frames},
     paths,
-    profile::{Start, Transport, WatchWork},
+    profile::{Selection, Start, Transport, WatchWork},
     read,
     recorder::Recorder,
     schedule::{pause_before_retry, stagger},
@@ -70,8 +70,9 @@ impl Watches {
             }
             if self.work.start == Start::Now {
                 // The old version may have expired. If no newer one can be read, the watch fails with its own error.
-                let asked = timeout(self.timeout, read::newest(&channel, &self.work.selection.resource)).await;
-                newest = asked.ok().and_then(Result::ok).unwrap_or(newest);
+                let Selection { resource, namespace, .. } = &self.work.selection;
+                let asked = read::newest(&channel, resource, namespace.as_deref());
+                newest = timeout(self.timeout, asked).await.ok().and_then(Result::ok).unwrap_or(newest);
             }
         }
     }

@@ -192,7 +192,8 @@ impl Course {
     }
 
     async fn newest(&self, side: &Side, recorder: &Recorder, selection: &Selection) -> Option<String> {
-        self.ask(side, recorder, async |channel| read::newest(channel, &selection.resource).await).await
+        let namespace = selection.namespace.as_deref();
+        self.ask(side, recorder, async |channel| read::newest(channel, &selection.resource, namespace).await).await
     }
 
     /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
@@ -205,10 +206,10 @@ impl Course {
                 Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
                 Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
                 Work::Get { resource, namespace, name: Some(name), version } => {
-                    let newest = self.ask(side, recorder, async |channel| read::newest(channel, resource).await).await;
+                    // kperf's gets have none of the versions that are relative to the newest.
                     let path = paths::object(resource, namespace.as_deref(), name);
-                    let path = newest.map(|newest| paths::with_query(&path, &[&paths::version(*version, &newest)]));
-                    path.map(|path| Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
+                    let path = paths::with_query(&path, &[&paths::version(*version, "")]);
+                    Some(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
                 }
                 Work::Get { resource, namespace, name: None, version } => {
                     let names =
@@ -217,8 +218,10 @@ impl Course {
                     paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
                 }
                 Work::List(work) => {
-                    let resource = &work.selection.resource;
-                    let newest = self.ask(side, recorder, async |channel| read::newest(channel, resource).await).await;
+                    let newest = match work.version {
+                        ReadVersion::NotOlderThan => self.newest(side, recorder, &work.selection).await,
+                        ReadVersion::Any | ReadVersion::MostRecent => Some(String::new()),
+                    };
                     let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
                     reads.map(|reads| Requests::Reads(reads, workload.transport))
                 }
