@@ -37,6 +37,8 @@ pub(super) struct Times(Histogram<u64>);
 pub(super) struct Recorded {
     /// Requests with a complete response; for watches, those that were opened.
     pub(super) answered: u64,
+    /// How long its requests were sent, and responses to them awaited, in all turns. Zero for watches.
+    pub(super) sending: Duration,
     /// Bytes of bodies, as received.
     pub(super) bytes: u64,
     /// The time from when a request was due to the end of its response. For watches, from the request to the head of

@@ -41,7 +41,7 @@ pub struct EndpointReport {
     pub name: &'static str,
     pub url: String,
     pub turns: usize,
-    /// How long requests were sent.
+    /// How long requests were sent, and the last responses awaited.
     pub seconds: f64,
     pub workloads: Vec<WorkloadReport>,
     pub processes: Vec<ProcessReport>,
@@ -62,6 +62,7 @@ pub struct WorkloadReport {
     pub gzip: bool,
     /// Requests with a complete response; for watches, those that were opened.
     pub requests: u64,
+    /// In the time in which requests were sent or responses awaited.
     pub requests_per_second: f64,
     pub bytes: u64,
     pub errors: Vec<ErrorReport>,
@@ -209,7 +210,9 @@ impl WorkloadReport {
         self.work == "reconnect" || self.back.is_some() || self.relists > 0
     }
 
+    /// `seconds`: the time of all turns, which counts for what is not sent on a schedule.
     pub(super) fn new(workload: &Workload, recorded: &Recorded, seconds: f64) -> Self {
+        let seconds = if recorded.sending.is_zero() { seconds } else { recorded.sending.as_secs_f64() };
         let a_second = |count: u64| if seconds > 0.0 { rounded(count as f64 / seconds) } else { 0.0 };
         let error = |(kind, (count, first)): (&super::failure::ErrorKind, &(u64, String))| ErrorReport {
             kind: kind.to_string(),

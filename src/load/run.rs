@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Assertion, Condition, EndpointError, Named, Profile, Report,
+    assertion::Rates,
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
     endpoint::{Endpoint, Fallback},
@@ -402,9 +403,14 @@ impl Total {
 
 fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
     let workloads = course.profile.workloads.iter().zip(&side.recorders);
-    let of_it = workloads.filter(|(workload, _)| assertion.workload.as_ref().is_none_or(|name| *name == workload.name));
     let mut all = Recorded::default();
-    of_it.for_each(|(_, recorder)| all.add(&recorder.lock()));
-    let seconds = report.endpoints.first().map_or(0.0, |endpoint| endpoint.seconds);
-    AssertionReport::new(assertion, &assertion.evaluate(&all, seconds))
+    let is_meant = |name: &str| assertion.workload.as_ref().is_none_or(|workload| workload == name);
+    workloads.filter(|(workload, _)| is_meant(&workload.name)).for_each(|(_, recorder)| all.add(&recorder.lock()));
+    let mut rates = Rates::default();
+    let reported = report.endpoints.first().into_iter().flat_map(|endpoint| &endpoint.workloads);
+    for workload in reported.filter(|workload| is_meant(&workload.name)) {
+        rates.requests += workload.requests_per_second;
+        rates.events += workload.events_per_second;
+    }
+    AssertionReport::new(assertion, &assertion.evaluate(&all, rates))
 }

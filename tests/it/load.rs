@@ -217,6 +217,27 @@ async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
 }
 
 #[tokio::test]
+async fn a_workload_that_waits_for_responses_does_not_lower_the_rates_of_others() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    sim.hold_requests("list", "configmaps");
+    let text = "duration: 500ms
+timeout: 5s
+workloads:
+- {name: hung, list: {resource: configmaps}}
+- {name: lists, rate: 40, list: {resource: pods}}";
+    let mut options = options(server.url(), text);
+    options.assertions = vec!["lists:requests.perSecond>4".parse().unwrap()];
+    let report = measured(&options).await;
+    let (hung, lists) = (workload(&report, "hung"), workload(&report, "lists"));
+    // Twenty in half a second, but the last response comes after five.
+    assert!(errors(hung) == ["timeout"] && report.endpoints[0].seconds >= 5.0, "{hung:?}");
+    assert!(lists.requests == 20 && lists.requests_per_second > 4.0, "{lists:?}");
+    assert!(report.assertions[0].passed, "{:?}", report.assertions);
+}
+
+#[tokio::test]
 async fn events_that_have_not_come_count_as_errors_and_as_delays() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();

@@ -1,6 +1,6 @@
 //! One turn: all workloads of a profile on one endpoint for a while.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::Semaphore,
@@ -265,13 +265,22 @@ impl Course {
                     timeout: self.profile.timeout,
                     is_on_schedule: workload.rate.is_some(),
                 };
-                clients.spawn(client.run());
+                clients.spawn(async move {
+                    client.run().await;
+                    index
+                });
             }
             schedules.push((index, schedule));
         }
+        // One client that waits for a response does not make the others slow, nor their rates low.
+        let mut last = BTreeMap::new();
         let finished = async {
             sleep_until(end).await;
-            while clients.join_next().await.is_some() {}
+            while let Some(ended) = clients.join_next().await {
+                if let Ok(index) = ended {
+                    last.insert(index, Instant::now());
+                }
+            }
         };
         tokio::select! {
             () = finished => {}
@@ -279,7 +288,9 @@ impl Course {
             () = self.progress.follow(&self.profile, side, began, self.duration) => {}
         }
         for (index, schedule) in schedules {
+            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or_else(Instant::now);
             let mut recorded = side.recorders[index].lock();
+            recorded.sending += until.duration_since(began);
             let mut unsent = 0;
             for late in schedule.unsent() {
                 recorded.latency.add(late);
