@@ -40,6 +40,14 @@ pub(super) struct Usage {
     pub(super) resident_bytes: u64,
 }
 
+impl Usage {
+    /// The CPU time since then. A process that has used less was restarted: what it has used since is a lower bound.
+    pub(super) fn cpu_since(&self, before: &Self) -> f64 {
+        let is_new = self.cpu_seconds < before.cpu_seconds;
+        if is_new { self.cpu_seconds } else { self.cpu_seconds - before.cpu_seconds }
+    }
+}
+
 impl Process {
     pub(super) fn of_id(named: &Named<u32>) -> Self {
         Self { name: named.name.clone(), way: Way::Id(named.value) }
@@ -99,6 +107,18 @@ impl<T: FromStr> FromStr for Named<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::ProcessReport;
+
+    #[test]
+    fn a_restarted_process_begins_anew_and_one_that_ended_is_not_one_without_usage() {
+        let used = |cpu_seconds| Some(Usage { cpu_seconds, resident_bytes: 1 << 20 });
+        let mut report = ProcessReport::new("gateway");
+        report.add(&[used(1.0), used(1.5), used(4.5)]);
+        report.add(&[used(4.5), used(5.0), used(2.0)]);
+        report.add(&[used(2.0), used(3.0), None]);
+        let ProcessReport { cpu_seconds, opening_cpu_seconds, unread_turns, .. } = report;
+        assert_eq!((opening_cpu_seconds, cpu_seconds, unread_turns), (1.0, 5.0, 1));
+    }
 
     #[test]
     fn usage_is_read_from_metrics_and_from_processes() {

@@ -165,6 +165,8 @@ pub struct ProcessReport {
     pub opening_cpu_seconds: f64,
     /// The maximum at the end of a turn.
     pub resident_bytes: u64,
+    /// The turns of which this is not known, for example because the process has ended. The other figures lack them.
+    pub unread_turns: usize,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -281,14 +283,19 @@ impl TimelineReport {
 
 impl ProcessReport {
     pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), cpu_seconds: 0.0, opening_cpu_seconds: 0.0, resident_bytes: 0 }
+        let name = name.to_owned();
+        Self { name, cpu_seconds: 0.0, opening_cpu_seconds: 0.0, resident_bytes: 0, unread_turns: 0 }
     }
 
-    /// Adds a turn: the usage before watches were opened, when requests began, and at the end.
-    pub(super) fn add(&mut self, before: Usage, begin: Usage, end: Usage) {
-        // A process that was restarted has used less than before.
-        self.opening_cpu_seconds += rounded((begin.cpu_seconds - before.cpu_seconds).max(0.0));
-        self.cpu_seconds += rounded((end.cpu_seconds - begin.cpu_seconds).max(0.0));
+    /// Adds a turn: the usage before watches were opened, when requests began, and at the end; `None` where it could not
+    /// be read.
+    pub(super) fn add(&mut self, usage: &[Option<Usage>; 3]) {
+        let [Some(before), Some(begin), Some(end)] = usage else {
+            self.unread_turns += 1;
+            return;
+        };
+        self.opening_cpu_seconds = rounded(self.opening_cpu_seconds + begin.cpu_since(before));
+        self.cpu_seconds = rounded(self.cpu_seconds + end.cpu_since(begin));
         self.resident_bytes = self.resident_bytes.max(end.resident_bytes);
     }
 }

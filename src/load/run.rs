@@ -380,9 +380,7 @@ impl Total {
         self.turns += 1;
         self.seconds += turned.seconds;
         for (process, usage) in self.processes.iter_mut().zip(&turned.usage) {
-            if let [Some(before), Some(begin), Some(end)] = usage {
-                process.add(*before, *begin, *end);
-            }
+            process.add(usage);
         }
     }
 

@@ -9,6 +9,9 @@ const NO_RESOURCE: [&str; 2] = ["404 page not found", "could not find the reques
 const SPELLING: &str =
     "no such resource there? Its plural, version and group, as in kubectl api-resources: deployments.v1.apps";
 
+/// Why figures of a process lack a turn.
+const UNREAD: &str = "it could not be read, so that it has probably ended";
+
 /// The whole report.
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
@@ -131,6 +134,9 @@ fn processes(report: &Report, out: &mut String) -> std::fmt::Result {
             let cores = if endpoint.seconds > 0.0 { process.cpu_seconds / endpoint.seconds } else { 0.0 };
             let mebibytes = process.resident_bytes >> 20;
             writeln!(out, "{name:<40}{:>10.2}{cores:>10.3}{mebibytes:>10}", process.cpu_seconds)?;
+            if process.unread_turns > 0 {
+                writeln!(out, "    without {} of {} turns: {UNREAD}", process.unread_turns, endpoint.turns)?;
+            }
         }
     }
     Ok(())

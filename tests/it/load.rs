@@ -649,6 +649,7 @@ endpoints[].processes[].cpuSeconds
 endpoints[].processes[].name
 endpoints[].processes[].openingCpuSeconds
 endpoints[].processes[].residentBytes
+endpoints[].processes[].unreadTurns
 endpoints[].seconds
 endpoints[].turns
 endpoints[].url

@@ -289,7 +289,12 @@ fn processes(report: &Report) -> Markup {
                 @for (side, endpoint) in report.endpoints.iter().enumerate() {
                     @for process in &endpoint.processes {
                         tr {
-                            td.text { (process.name) }
+                            td.text {
+                            (process.name)
+                            @if process.unread_turns > 0 {
+                                span.bad { " without " (process.unread_turns) " turns, in which it could not be read" }
+                            }
+                        }
                             td { (name(side, endpoint)) }
                             td.number { (format!("{:.2}", process.cpu_seconds)) }
                             td.number { (format!("{:.3}", process.cpu_seconds / endpoint.seconds.max(f64::EPSILON))) }
