@@ -310,6 +310,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | load::LoadError::Endpoint(_)
             | load::LoadError::NoUsage(_)
             | load::LoadError::SameProcess(_)
+            | load::LoadError::NoCalls
             | load::LoadError::NoWorkload(..) => Some(EXIT_MISUSE),
         };
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::apimachinery::Status;
 
-use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, failure::Failure, profile::HttpVersion};
+use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, failure::{Failure, plain}, profile::HttpVersion};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";
@@ -64,7 +64,7 @@ pub(super) async fn is_for_tests(endpoint: &Arc<Endpoint>) -> Result<Looks, Fail
 pub(super) fn words(failure: &Failure) -> String {
     let first = || failure.message.lines().next().unwrap_or_default().chars().take(WORDS_MAX).collect();
     let message: String = Status::message_in(failure.message.as_bytes()).unwrap_or_else(first);
-    format!("{}: {message}", failure.kind)
+    format!("{}: {}", failure.kind, plain(&message))
 }
 
 async fn fetch(connection: &Channel, path: &str) -> Result<Value, Failure> {

@@ -67,6 +67,11 @@ impl Failure {
     }
 }
 
+/// A text of a server for a terminal, to which control characters could be commands.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
 impl Failures {
     pub(super) fn add(&mut self, Failure { kind, message }: Failure) {
         self.add_many(kind, 1, message);
@@ -103,8 +108,19 @@ impl fmt::Display for ErrorKind {
 
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {}", self.kind, self.message)
+        write!(formatter, "{}: {}", self.kind, plain(&self.message))
     }
 }
 
 impl Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_cannot_command_the_terminal() {
+        let failure = Failure::status(StatusCode::BAD_GATEWAY, b"\x1b[2J\x1b]0;title\x07no\nhealthy upstream");
+        assert_eq!(failure.to_string(), "status_502:  [2J ]0;title no healthy upstream");
+    }
+}

@@ -59,6 +59,7 @@ fn of_workload(endpoint: &EndpointReport, workload: &WorkloadReport, items: &mut
         ("firstByte", &workload.first_byte),
         ("sync", &workload.sync),
         ("eventDelay", &workload.event_delay),
+        ("back", &workload.back),
     ] {
         let Some(times) = times else { continue };
         let data = BTreeMap::from([("Perc50", times.p50), ("Perc90", times.p90), ("Perc99", times.p99)]);

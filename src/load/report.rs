@@ -194,10 +194,10 @@ impl Report {
         }
     }
 
-    /// Whether any request was answered.
+    /// Whether each endpoint has answered a request.
     pub fn has_measured(&self) -> bool {
-        let workloads = self.endpoints.iter().flat_map(|endpoint| &endpoint.workloads);
-        workloads.into_iter().any(|workload| workload.requests > 0)
+        let answers = |endpoint: &EndpointReport| endpoint.workloads.iter().any(|workload| workload.requests > 0);
+        self.endpoints.iter().all(answers)
     }
 
     /// Whether no assertion failed.

@@ -18,6 +18,7 @@ use super::{
     report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
     seed,
     side::Side,
+    slo::API_RESPONSIVENESS,
     turn::{Course, Turned},
 };
 use crate::config::{Redacted, UpstreamConfig, UpstreamConfigError};
@@ -109,13 +110,16 @@ pub enum LoadError {
     SameProcess(String),
     #[error("no workload has the name {0:?} of --assert; there are: {1}")]
     NoWorkload(String, String),
+    #[error("--assert {API_RESPONSIVENESS} is about gets, lists and writes, and the profile has none")]
+    NoCalls,
     #[error(
         "interrupted again, so that objects of the run may be left, in a namespace with the label \
          app.kubernetes.io/managed-by=kube-fanout-load"
     )]
     InterruptedAgain,
     #[error(
-        "nothing was measured: no request of any workload was answered; check the server's address and the credentials"
+        "nothing was measured at a server, which answered no request of any workload; check its address and the \
+         credentials"
     )]
     NothingMeasured,
 }
@@ -185,8 +189,13 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
 }
 
 fn assertions(options: &LoadOptions) -> Result<Vec<Assertion>, LoadError> {
-    let assertions: Vec<_> =
-        options.assertions.iter().flat_map(|condition| condition.assertions(&options.profile)).collect();
+    let conditions: Vec<_> =
+        options.assertions.iter().map(|condition| condition.assertions(&options.profile)).collect();
+    // A condition about nothing would hold.
+    if conditions.iter().any(Vec::is_empty) {
+        return Err(LoadError::NoCalls);
+    }
+    let assertions = conditions.concat();
     let names: Vec<_> = options.profile.workloads.iter().map(|workload| &*workload.name).collect();
     let mut of_one = assertions.iter().filter_map(|assertion| assertion.workload.as_deref());
     match of_one.find(|name| !names.contains(name)) {

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The name of [`Condition::ApiResponsiveness`].
-const API_RESPONSIVENESS: &str = "APIResponsiveness";
+pub(super) const API_RESPONSIVENESS: &str = "APIResponsiveness";
 /// The bounds of the 99th percentile for calls for one object and for lists (Kubernetes' SIG Scalability,
 /// `slos/api_call_latency.md`).
 const ONE_OBJECT: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::failure::plain;
 use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
 /// The texts of 404 responses for paths of unknown resources. Those for objects that do not exist are different.
@@ -9,6 +10,8 @@ const NO_RESOURCE: [&str; 2] = ["404 page not found", "could not find the reques
 const SPELLING: &str =
     "no such resource there? Its plural, version and group, as in kubectl api-resources: deployments.v1.apps";
 
+/// The maximum number of characters of an error.
+const WORDS_MAX: usize = 400;
 /// Why figures of a process lack a turn.
 const UNREAD: &str = "it could not be read, so that it has probably ended";
 
@@ -83,13 +86,14 @@ fn times(
 ) -> std::fmt::Result {
     let mut rows = String::new();
     each(report, |name, workload| {
-        let Some(TimesReport { p50, p90, p99, p99_9, max, .. }) = of(workload) else { return Ok(()) };
-        writeln!(rows, "{name:<40}{p50:>10.2}{p90:>10.2}{p99:>10.2}{p99_9:>10.2}{max:>10.2}")
+        let Some(TimesReport { count, p50, p90, p99, p99_9, max, .. }) = of(workload) else { return Ok(()) };
+        writeln!(rows, "{name:<40}{count:>10}{p50:>10.2}{p90:>10.2}{p99:>10.2}{p99_9:>10.2}{max:>10.2}")
     })?;
     if rows.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{title:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "p50", "p90", "p99", "p99.9", "max")?;
+    write!(out, "\n{title:<40}{:>10}", "number")?;
+    writeln!(out, "{:>10}{:>10}{:>10}{:>10}{:>10}", "p50", "p90", "p99", "p99.9", "max")?;
     out.push_str(&rows);
     Ok(())
 }
@@ -146,8 +150,9 @@ fn errors(report: &Report, out: &mut String) -> std::fmt::Result {
     let mut rows = String::new();
     each(report, |name, workload| {
         for error in &workload.errors {
-            // Only the first line, since the text may be a whole page.
-            let first = error.first.lines().next().unwrap_or_default();
+            // Not all of it, since the text may be a whole page.
+            let first: String = error.first.lines().next().unwrap_or_default().chars().take(WORDS_MAX).collect();
+            let first = plain(&first);
             writeln!(rows, "{name:<40}{:>10}  {}: {first}", error.count, error.kind)?;
             if workload.work == "watch" && error.kind == "status_422" {
                 writeln!(rows, "{:<52}a server without watch-list (before Kubernetes 1.32)? Use start: any", "")?;

@@ -310,7 +310,8 @@ async fn an_interrupted_run_cleans_up_and_reports() {
     let pods = || sim.objects(&resource("pods")).unwrap().len();
     // Interrupted while the objects are created, and while the load is measured.
     for (objects, wanted) in [(100_000, "create"), (10, "list")] {
-        let options = LoadOptions { seed_objects: objects, ..options(server.url(), text) };
+        let assertions = vec!["errors>5".parse().unwrap()];
+        let options = LoadOptions { seed_objects: objects, assertions, ..options(server.url(), text) };
         let before = sim.counts().requests(wanted, "pods");
         let interrupt = async {
             let seen = async || (sim.counts().requests(wanted, "pods") > before + 30).then_some(());
@@ -319,6 +320,8 @@ async fn an_interrupted_run_cleans_up_and_reports() {
         };
         let report = within("the end of the run", load(&options, interrupt)).await.unwrap();
         assert!(report.interrupted);
+        let page = kube_fanout::load::page(&report);
+        assert!(page.contains("not judged") && !page.contains(">failed<"), "{page}");
         assert_eq!(workload(&report, "list").requests > 0, wanted == "list");
         assert_eq!(leftovers(&sim), [""; 0]);
     }
@@ -436,6 +439,9 @@ workloads:
     }
     let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
     assert!(text.contains("time until back, ms, from a cut or break") && text.contains("relists"), "{text}");
+    let perf: Value = serde_json::from_str(&kube_fanout::load::perf_data(&report).unwrap()).unwrap();
+    let items = perf["dataItems"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["labels"]["Metric"] == "back" && item["data"]["Perc99"].is_f64()), "{perf}");
     assert!(page.contains("Time until back, ms") && page.contains("Lost connections of clients"));
 }
 

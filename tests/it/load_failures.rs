@@ -119,6 +119,7 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         "unknown.yaml",
         "duration: 200ms\nworkloads: [{rate: 20, list: {resource: nothings}}]",
     );
+    write_profile(folder.path(), "watch.yaml", "duration: 200ms\nworkloads: [{watch: {resource: configmaps}}]");
     for (arguments, code, said) in [
         (with(&url, &["--assert", "errors==0"]), 0, ""),
         (with(&url, &["--output", "none/report.json"]), 1, "cannot write the report"),
@@ -141,6 +142,8 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         (with(&strange, &[]), 4, "--i-know-this-is-a-test-cluster"),
         (with(nowhere, &[]), 5, "does not answer"),
         (vec!["--profile", "unknown.yaml", "--url", &url], 5, "nothing was measured"),
+        (with(&url, &["--against", nowhere, "--i-know-this-is-a-test-cluster"]), 5, "nothing was measured"),
+        (vec!["--profile", "watch.yaml", "--url", &url, "--assert", "APIResponsiveness"], 2, "gets, lists and writes"),
     ] {
         let output = within("the end of the command", command(folder.path(), &arguments).output()).await.unwrap();
         let errors = String::from_utf8(output.stderr).unwrap();

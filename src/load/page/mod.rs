@@ -88,7 +88,8 @@ fn assertions(report: &Report) -> Markup {
                                 None => "nothing"
                             }
                         }
-                        @if assertion.passed { td.good { "passed" } } @else { td.bad { "failed" } }
+                        @if report.interrupted { td.soft { "not judged" } }
+                        @else if assertion.passed { td.good { "passed" } } @else { td.bad { "failed" } }
                     }
                 }
             }
