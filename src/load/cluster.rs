@@ -9,7 +9,13 @@ use serde_json::Value;
 
 use crate::apimachinery::Status;
 
-use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, failure::{Failure, plain}, profile::HttpVersion};
+use super::{
+    channel::Channel,
+    endpoint::Endpoint,
+    endpoint::RequestSpec,
+    failure::{Failure, plain},
+    profile::HttpVersion,
+};
 
 /// The label of the namespace `default` that marks a cluster as a test cluster.
 pub const TEST_CLUSTER: &str = "load.kube-fanout.io/test-cluster";

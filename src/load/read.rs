@@ -213,8 +213,7 @@ pub(super) async fn labelled(
 ) -> Result<Vec<String>, Failure> {
     let path = paths::with_query(&resource.collection_path(), &[&format!("limit={limit}"), selector]);
     let items = metadata(channel, &path).await?.items.into_iter().flatten();
-    let path = |Item { metadata: ItemMetadata { name, namespace } }| {
-        paths::object(resource, namespace.as_deref(), &name)
-    };
+    let path =
+        |Item { metadata: ItemMetadata { name, namespace } }| paths::object(resource, namespace.as_deref(), &name);
     Ok(items.map(path).collect())
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -42,7 +42,7 @@ pub(super) struct Recorded {
     /// Bytes of bodies, as received.
     pub(super) bytes: u64,
     /// The time from when a request was due to the end of its response. For watches, from the request to the head of
-    /// the response. For requests that timed out, the time that was spent waiting.
+    /// the response. For requests that timed out, here or at the server, the time that was spent waiting.
     pub(super) latency: Times,
     /// The time from when a request was due to the head of its response.
     pub(super) first_byte: Times,
@@ -212,7 +212,8 @@ impl Recorder {
     pub(super) fn failed(&self, failure: Failure, latency: Duration) {
         let (at, mut recorded) = (self.at(), self.lock());
         // A lower bound of its latency. Leaving it out would make a server that hangs look fast.
-        if failure.kind == ErrorKind::Timeout {
+        // 504 is the server's own timeout, which is often as long as that of the profile.
+        if matches!(failure.kind, ErrorKind::Timeout | ErrorKind::Status(504)) {
             recorded.latency(at, latency);
         }
         recorded.failures.add(failure);
@@ -330,8 +331,31 @@ impl Times {
     }
 }
 
-/// Nanoseconds since 1970, by the clock that all processes of the machine share.
+/// Nanoseconds since 1970. Only the first time is that of the system's clock: if that is set during a run, delays are
+/// still right.
 pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    static FIRST: OnceLock<(Duration, std::time::Instant)> = OnceLock::new();
+    let (first, began) = FIRST.get_or_init(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (since, std::time::Instant::now())
+    });
+    u64::try_from((*first + began.elapsed()).as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+
+    #[test]
+    fn what_timed_out_counts_as_latency_and_a_refusal_does_not() {
+        let recorder = Recorder::default();
+        let refused = |status| Failure::status(status, b"");
+        recorder.failed(refused(StatusCode::TOO_MANY_REQUESTS), Duration::from_millis(1));
+        recorder.failed(refused(StatusCode::GATEWAY_TIMEOUT), Duration::from_secs(60));
+        recorder.failed(Failure::timeout(), Duration::from_secs(60));
+        let recorded = recorder.lock();
+        assert_eq!((recorded.latency.count(), recorded.failures.total()), (2, 3));
+        assert!(recorded.latency.percentile(0.0) >= 59_900.0);
+    }
 }

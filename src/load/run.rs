@@ -362,14 +362,21 @@ async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<Str
 
 async fn take_turns(course: &Course, sides: &[Side], turns: usize) -> Vec<EndpointReport> {
     let mut totals: Vec<_> = sides.iter().map(|_| Total::new(course)).collect();
-    for _ in 0..turns {
-        for (side, total) in sides.iter().zip(&mut totals) {
+    for round in 0..turns {
+        for index in order(round, sides.len()) {
             if !course.stop.is_cancelled() {
-                total.add(&course.turn(side).await);
+                totals[index].add(&course.turn(&sides[index]).await);
             }
         }
     }
     totals.into_iter().zip(sides).map(|(total, side)| total.report(course, side)).collect()
+}
+
+/// The order of the sides in a round. It alternates: what grows during a run, such as the history of a server, does not
+/// always meet the same side.
+fn order(round: usize, sides: usize) -> Vec<usize> {
+    let all = 0..sides;
+    if round.is_multiple_of(2) { all.collect() } else { all.rev().collect() }
 }
 
 /// The turns of one endpoint.
@@ -420,4 +427,16 @@ fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report
         rates.events += workload.events_per_second;
     }
     AssertionReport::new(assertion, &assertion.evaluate(&all, rates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_side_always_comes_first() {
+        let turns: Vec<_> = (0..4).flat_map(|round| order(round, 2)).collect();
+        assert_eq!(turns, [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert_eq!(order(1, 1), [0]);
+    }
 }

@@ -91,11 +91,7 @@ pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str, objects: usize
 }
 
 /// Deletes page by page: the names of a million objects cannot be listed within the time of one request.
-async fn delete_all(
-    writers: &[Arc<Channel>],
-    resource: &GroupVersionResource,
-    selector: &str,
-) -> Result<(), Failure> {
+async fn delete_all(writers: &[Arc<Channel>], resource: &GroupVersionResource, selector: &str) -> Result<(), Failure> {
     let Some(first) = writers.first() else { return Ok(()) };
     let mut last = Vec::new();
     loop {

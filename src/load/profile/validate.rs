@@ -12,7 +12,8 @@ use crate::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
 
 const DURATION: Duration = Duration::from_secs(30);
 /// Also the durations of the command line. A longer one might not fit into the clock.
-pub(in crate::load) const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
+pub(in crate::load) const DURATIONS: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// The default timeout of a request: the time limit that an API server has for a list.

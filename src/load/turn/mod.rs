@@ -19,8 +19,8 @@ use super::{
     paths,
     processes::{Process, Usage},
     profile::{
-        HttpVersion, InformerWork, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
-        WatchWork, Work, Workload,
+        HttpVersion, InformerWork, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start,
+        Transport, WatchWork, Work, Workload,
     },
     progress::Progress,
     read::{self, Counted, Reads},
