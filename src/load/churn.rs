@@ -69,7 +69,7 @@ impl Churn {
             Write::Update => {
                 let name = self.name(usize::try_from(number).unwrap_or_default() % self.work.objects);
                 let sent = now();
-                let body = Bytes::from(objects::change(sent).to_string());
+                let body = Bytes::from(objects::change(&self.run, sent).to_string());
                 let counted = write(channel, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await?;
                 self.acknowledged(sent);
                 Ok(counted)

@@ -4,7 +4,7 @@ use memchr::memmem;
 
 use super::{splitter::Splitter, version};
 
-/// The annotation of objects that the tool writes: the time at which the write was sent, in nanoseconds since 1970.
+/// The annotation of objects that the tool writes: [`stamp`].
 pub(super) const SENT: &str = "load.kube-fanout.io/sent";
 const SYNCED: &[u8] = b"k8s.io/initial-events-end";
 /// The maximum number of bytes between the annotation's key and its digits: `":"`, or two bytes of protobuf.
@@ -44,6 +44,8 @@ pub(super) struct Frames {
 struct Reader {
     is_protobuf: bool,
     sent: memmem::Finder<'static>,
+    /// What follows the time in timestamps that count.
+    suffix: String,
     versions: Versions,
 }
 
@@ -58,11 +60,25 @@ enum Versions {
     Read(Option<String>),
 }
 
+/// A timestamp: when a write was sent, in nanoseconds since 1970, and by which run.
+pub(super) fn stamp(sent: u64, run: &str) -> String {
+    format!("{sent}{}", suffix(run))
+}
+
+fn suffix(run: &str) -> String {
+    format!("-{run}")
+}
+
 impl Frames {
     pub(super) fn new(is_protobuf: bool) -> Self {
         let sent = memmem::Finder::new(SENT);
-        let reader = Reader { is_protobuf, sent, versions: Versions::Unread };
+        let reader = Reader { is_protobuf, sent, suffix: String::new(), versions: Versions::Unread };
         Self { splitter: Splitter::new(is_protobuf), reader }
+    }
+
+    /// Reads only the timestamps of that run: another one may have another clock.
+    pub(super) fn of_run(self, run: &str) -> Self {
+        Self { reader: Reader { suffix: suffix(run), ..self.reader }, ..self }
     }
 
     /// Also reads versions: from the first event on or, with `from_synced`, after the bookmark at the end of the
@@ -122,7 +138,8 @@ impl Reader {
         self.sent.find_iter(frame).find_map(|at| {
             let rest = &frame[at + SENT.len()..];
             let from = rest.iter().take(BETWEEN_MAX + 1).position(u8::is_ascii_digit)?;
-            std::str::from_utf8(rest.get(from..from + DIGITS)?).ok()?.parse().ok()
+            let is_own = rest.get(from + DIGITS..)?.starts_with(self.suffix.as_bytes());
+            std::str::from_utf8(rest.get(from..from + DIGITS)?).ok()?.parse().ok().filter(|_| is_own)
         })
     }
 }
@@ -162,6 +179,21 @@ mod tests {
         ];
         for piece in 1..body.len() {
             assert_eq!(events(false, body.as_bytes(), piece), expected, "{piece}");
+        }
+    }
+
+    #[test]
+    fn timestamps_of_another_run_do_not_count() {
+        let sent = |stamp: &str, is_protobuf| {
+            let length = u8::try_from(stamp.len()).unwrap();
+            let value = if is_protobuf { [&[0x12, length][..], stamp.as_bytes()].concat() } else { stamp.into() };
+            let between: &[u8] = if is_protobuf { b"" } else { b"\":\"" };
+            let event = [&b"{\"type\":\"ADDED\","[..], SENT.as_bytes(), between, &value, b"\"}"].concat();
+            Frames::new(is_protobuf).of_run("a1b2c3").reader.event(&event)
+        };
+        for is_protobuf in [false, true] {
+            assert_eq!(sent(&stamp(STAMP, "a1b2c3"), is_protobuf), Event::Object { sent: Some(STAMP) });
+            assert_eq!(sent(&stamp(STAMP, "ffffff"), is_protobuf), Event::Object { sent: None });
         }
     }
 

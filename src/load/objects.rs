@@ -5,7 +5,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::{
-    frames::SENT,
+    frames::{SENT, stamp},
     profile::{ChurnResource, ChurnWork},
 };
 
@@ -44,7 +44,7 @@ pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now:
         "name": name,
         "namespace": namespace_name(run),
         "labels": labels(run),
-        "annotations": {SENT: now.to_string()},
+        "annotations": {SENT: stamp(now, run)},
     });
     let missing = work.bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
     match work.resource {
@@ -55,8 +55,8 @@ pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now:
 }
 
 /// The merge patch that changes an object.
-pub(super) fn change(now: u64) -> Value {
-    json!({"metadata": {"annotations": {SENT: now.to_string()}}})
+pub(super) fn change(run: &str, now: u64) -> Value {
+    json!({"metadata": {"annotations": {SENT: stamp(now, run)}}})
 }
 
 fn pod(nodes: usize, name: &str, index: usize) -> Value {

@@ -98,6 +98,8 @@ struct Clock {
 /// Records what clients see.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
+    /// The run whose writes count.
+    run: String,
     recorded: Mutex<Recorded>,
     clock: Mutex<Clock>,
     /// The clients of the turn that receive events.
@@ -112,6 +114,14 @@ pub(super) struct Recorder {
 struct Timestamps(fn() -> u64);
 
 impl Recorder {
+    pub(super) fn of_run(run: &str) -> Self {
+        Self { run: run.to_owned(), ..Self::default() }
+    }
+
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Recorded> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }

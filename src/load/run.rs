@@ -14,7 +14,7 @@ use super::{
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
-    recorder::Recorded,
+    recorder::{Recorded, Recorder},
     report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
     seed,
     side::Side,
@@ -145,14 +145,14 @@ pub async fn load(options: &LoadOptions, shutdown: impl Future<Output = ()>) -> 
 async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Report, LoadError> {
     let assertions = assertions(options)?;
     refuse_same(options)?;
-    let sides = sides(options).await?;
+    let run = format!("{:06x}", fastrand::u32(..1 << 24));
+    let sides = sides(options, &run).await?;
     if !options.any_cluster {
         for side in &sides {
             refuse_strange(&side.endpoint).await?;
             refuse_strange(&side.writes).await?;
         }
     }
-    let run = format!("{:06x}", fastrand::u32(..1 << 24));
     let churns = churns(&options.profile, &run);
     let mut seeds: Vec<_> = churns.iter().flatten().cloned().collect();
     if options.seed_objects > 0 {
@@ -214,7 +214,7 @@ fn refuse_same(options: &LoadOptions) -> Result<(), LoadError> {
     }
 }
 
-async fn sides(options: &LoadOptions) -> Result<Vec<Side>, LoadError> {
+async fn sides(options: &LoadOptions, run: &str) -> Result<Vec<Side>, LoadError> {
     let mut sides = Vec::new();
     let writes = match &options.writes {
         Some(server) => Some(server.endpoint("writes").await?),
@@ -223,7 +223,7 @@ async fn sides(options: &LoadOptions) -> Result<Vec<Side>, LoadError> {
     for (name, server) in [("url", Some(&options.url)), ("against", options.against.as_ref())] {
         let Some(server) = server else { continue };
         let endpoint = server.endpoint(name).await?;
-        let recorders = options.profile.workloads.iter().map(|_| Arc::default()).collect();
+        let recorders = options.profile.workloads.iter().map(|_| Arc::new(Recorder::of_run(run))).collect();
         sides.push(Side { writes: writes.clone().unwrap_or_else(|| endpoint.clone()), endpoint, recorders });
     }
     Ok(sides)

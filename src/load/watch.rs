@@ -100,7 +100,7 @@ pub(super) async fn read(
     mut answer: OpenResponse,
     progress: &mut Progress<'_>,
 ) -> Result<(), Failure> {
-    let mut frames = progress.frames(answer.is_protobuf());
+    let mut frames = progress.frames(answer.is_protobuf(), recorder.run());
     let mut delays = Vec::new();
     while let Some(frame) = answer.response.body_mut().frame().await {
         let frame = frame.map_err(|error| Failure::stream(&error))?;
@@ -209,8 +209,8 @@ impl<'a> Progress<'a> {
         Some(self.waiting.lock().lost.take()?.elapsed())
     }
 
-    fn frames(&self, is_protobuf: bool) -> Frames {
-        let frames = Frames::new(is_protobuf);
+    fn frames(&self, is_protobuf: bool, run: &str) -> Frames {
+        let frames = Frames::new(is_protobuf).of_run(run);
         match &self.position {
             Some(position) => frames.with_versions(position.has_initial),
             None => frames,

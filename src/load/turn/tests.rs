@@ -102,7 +102,7 @@ async fn a_planted_delay_of_events_is_the_event_delay() {
             if written == COUNT {
                 return pending().await;
             }
-            let object = objects::change(now());
+            let object = objects::change("", now());
             sleep(PLANTED).await;
             let line = format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n");
             Some((Ok(Frame::data(Bytes::from(line))), written + 1))
