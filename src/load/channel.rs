@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Response, header::CONTENT_TYPE};
+use http::{
+    Response, StatusCode,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::{sync::Mutex, time::timeout};
@@ -20,6 +23,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The maximum size of an error response that is kept, in bytes, and the maximum time to wait for it.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 const ERROR_MAX: Duration = Duration::from_secs(5);
+/// The maximum time after which a server is asked again.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// One of an endpoint's connections: opened when it is first needed, and again after it was lost.
 #[derive(Debug)]
@@ -59,10 +64,11 @@ impl Channel {
         let response = connection.send(request).await?;
         let status = response.status();
         if !status.is_success() {
+            let retry_after = retry_after(&response);
             let body = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect();
             let body = timeout(ERROR_MAX, body).await.ok().and_then(Result::ok).map(|body| body.to_bytes());
             self.keep(connection).await;
-            return Err(Failure::status(status, &body.unwrap_or_default()));
+            return Err(Failure { retry_after, ..Failure::status(status, &body.unwrap_or_default()) });
         }
         Ok(OpenResponse { response, connection })
     }
@@ -108,6 +114,16 @@ impl Channel {
     }
 }
 
+/// After what time to ask again, as client-go reads it: whole seconds, of a 429 or an error of the server.
+fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
+    let status = response.status();
+    if status != StatusCode::TOO_MANY_REQUESTS && !status.is_server_error() {
+        return None;
+    }
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
+}
+
 #[cfg(test)]
 impl Channel {
     /// Over a connection that is open already.
@@ -149,6 +165,6 @@ impl Endpoint {
         let message = || format!("no connection to {host}:{port} within {CONNECT_MAX:?}");
         let connection = Connection::open(host, port, self.tls.as_ref(), http);
         let connected = timeout(CONNECT_MAX, connection).await;
-        connected.unwrap_or_else(|_| Err(Failure { kind: ErrorKind::Connect, message: message() }))
+        connected.unwrap_or_else(|_| Err(Failure::of(ErrorKind::Connect, message())))
     }
 }

@@ -157,9 +157,7 @@ impl Endpoint {
             None => Ok(request),
             Some(credentials) => {
                 let added = credentials.clone().oneshot(request).await;
-                added
-                    .map(Response::into_body)
-                    .map_err(|error| Failure { kind: ErrorKind::Handshake, message: error.to_string() })
+                added.map(Response::into_body).map_err(|error| Failure::of(ErrorKind::Handshake, error.to_string()))
             }
         }
     }

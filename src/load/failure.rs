@@ -1,6 +1,6 @@
 //! Why a request has no complete response, and the counts of such errors.
 
-use std::{collections::BTreeMap, error::Error, fmt};
+use std::{collections::BTreeMap, error::Error, fmt, time::Duration};
 
 use http::StatusCode;
 
@@ -37,6 +37,8 @@ pub struct Failure {
     pub(super) kind: ErrorKind,
     /// The text of the error, or the message in the response.
     pub(super) message: String,
+    /// After what time the server wants to be asked again.
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// The number of errors of each kind, and the text of the first one.
@@ -44,8 +46,12 @@ pub struct Failure {
 pub(super) struct Failures(pub(super) BTreeMap<ErrorKind, (u64, String)>);
 
 impl Failure {
+    pub(super) fn of(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None }
+    }
+
     pub(super) fn new(kind: ErrorKind, error: &(dyn Error + 'static)) -> Self {
-        Self { kind, message: Chain(error).to_string() }
+        Self::of(kind, Chain(error).to_string())
     }
 
     pub(super) fn stream(error: &(dyn Error + 'static)) -> Self {
@@ -54,16 +60,15 @@ impl Failure {
 
     /// An ERROR event with this code.
     pub(super) fn event(code: u16) -> Self {
-        Self { kind: ErrorKind::Event(code), message: "an ERROR event ended the watch".to_owned() }
+        Self::of(ErrorKind::Event(code), "an ERROR event ended the watch")
     }
 
     pub(super) fn status(status: StatusCode, body: &[u8]) -> Self {
-        let message = String::from_utf8_lossy(body).trim_end().to_owned();
-        Self { kind: ErrorKind::Status(status.as_u16()), message }
+        Self::of(ErrorKind::Status(status.as_u16()), String::from_utf8_lossy(body).trim_end())
     }
 
     pub(super) fn timeout() -> Self {
-        Self { kind: ErrorKind::Timeout, message: "no answer in time".to_owned() }
+        Self::of(ErrorKind::Timeout, "no answer in time")
     }
 }
 
@@ -73,7 +78,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 impl Failures {
-    pub(super) fn add(&mut self, Failure { kind, message }: Failure) {
+    pub(super) fn add(&mut self, Failure { kind, message, .. }: Failure) {
         self.add_many(kind, 1, message);
     }
 

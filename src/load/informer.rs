@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    channel::Channel,
+    channel::{Channel, OpenResponse},
     cut::Cuts,
     endpoint::RequestSpec,
     failure::{ErrorKind, Failure},
@@ -28,6 +28,9 @@ const BACK_OFF_LONGEST: Duration = Duration::from_secs(30);
 const BACK_OFF_RESET: Duration = Duration::from_secs(120);
 /// The default number of objects on a page of client-go.
 const PAGE: usize = 500;
+/// How often a request is repeated that the server refuses with `Retry-After`, as in client-go (`rest.Request`). Only
+/// then the reflector notices the refusal.
+const RETRIES: usize = 10;
 /// A watch that ends sooner counts as failed for the back-off.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// The minimum of the `timeoutSeconds` of a watch; the maximum is twice as much, as in client-go.
@@ -144,9 +147,7 @@ impl Informers {
         let path = self.path(&[&start, &format!("timeoutSeconds={seconds}"), selectors]);
         let Transport { encoding, gzip, .. } = self.transport;
         let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) };
-        let opening = Instant::now();
-        let answer = timeout(self.timeout, channel.open(&ask)).await.unwrap_or_else(|_| Err(Failure::timeout()))?;
-        let latency = opening.elapsed();
+        let (answer, latency) = self.open(channel, &ask).await?;
         self.recorder.answered(latency, latency, 0);
         progress.opened();
         progress.follow(!known.has_state);
@@ -157,6 +158,26 @@ impl Informers {
             }
         }
         read(&self.recorder, answer, progress).await
+    }
+
+    /// Sends a request until the server does not ask for a repetition. Returns the head of the response and its latency.
+    async fn open(&self, channel: &Channel, ask: &RequestSpec<'_>) -> Result<(OpenResponse, Duration), Failure> {
+        let mut tries = 0;
+        loop {
+            let opening = Instant::now();
+            let answer = timeout(self.timeout, channel.open(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()));
+            match answer {
+                Ok(answer) => return Ok((answer, opening.elapsed())),
+                Err(failure) => match failure.retry_after.filter(|_| tries < RETRIES) {
+                    None => return Err(failure),
+                    Some(pause) => {
+                        self.recorder.failed(failure, opening.elapsed());
+                        sleep(pause).await;
+                        tries += 1;
+                    }
+                },
+            }
+        }
     }
 
     /// Lists the collection, page by page if it has a limit, and returns its version.
@@ -179,8 +200,8 @@ impl Informers {
     /// Reads a list, or one page of it.
     async fn page(&self, channel: &Channel, path: &str) -> Result<ListMeta, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
-        let mut answer =
-            channel.open(&RequestSpec { accept: encoding.accept(true), gzip, ..RequestSpec::get(path) }).await?;
+        let ask = RequestSpec { accept: encoding.accept(true), gzip, ..RequestSpec::get(path) };
+        let (mut answer, _) = self.open(channel, &ask).await?;
         let mut list = List::of(&answer);
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;

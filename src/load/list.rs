@@ -70,8 +70,7 @@ impl List {
             Self::Plain(ends) => ends,
             Self::Gzip(decoder) => decoder.finish().map_err(|error| Failure::stream(&error))?,
         };
-        let message = || "the list has no metadata with a resourceVersion".to_owned();
-        ends.metadata().ok_or_else(|| Failure { kind: ErrorKind::Stream, message: message() })
+        ends.metadata().ok_or_else(|| Failure::of(ErrorKind::Stream, "the list has no metadata with a resourceVersion"))
     }
 }
 

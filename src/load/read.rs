@@ -92,8 +92,7 @@ impl Reads {
 }
 
 fn nothing_to_get() -> Failure {
-    let message = "there were no objects to get when the turn began".to_owned();
-    Failure { kind: ErrorKind::Status(404), message }
+    Failure::of(ErrorKind::Status(404), "there were no objects to get when the turn began")
 }
 
 /// Reads a response to its end, without keeping it.
@@ -148,8 +147,7 @@ async fn watch_list(channel: &Channel, ask: &RequestSpec<'_>) -> Result<Counted,
             return Ok(Counted { first_byte, bytes });
         }
     }
-    let message = "the watch ended before all objects had come".to_owned();
-    Err(Failure { kind: ErrorKind::Stream, message })
+    Err(Failure::of(ErrorKind::Stream, "the watch ended before all objects had come"))
 }
 
 /// The metadata of a list, in JSON.

@@ -290,6 +290,24 @@ workloads:
 }
 
 #[tokio::test]
+async fn informers_ask_again_when_the_server_says_so() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let of_configmaps = Some("configmaps".to_owned());
+    // With the pauses of the reflector, which double, the sixth attempt would come after 25 seconds.
+    sim.refuse(Refusal { verb: Some("watch"), resource: of_configmaps, times: Some(5), status: 429 });
+    let text = "duration: 1h\nworkloads: [{informer: {resource: configmaps}}]";
+    let open = async {
+        let open = async || (sim.counts().open_watches("configmaps") == 1).then_some(());
+        until("the watch is open", open).await;
+    };
+    let report = within("the end of the run", load(&options(server.url(), text), open)).await.unwrap();
+    let informers = workload(&report, "informer");
+    assert_eq!((errors(informers), informers.errors[0].count), (vec!["status_429"], 5), "{informers:?}");
+    assert_eq!(informers.lists, 1, "refusals are repeated below the reflector: {informers:?}");
+}
+
+#[tokio::test]
 async fn the_time_to_sync_includes_attempts_that_were_refused() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
