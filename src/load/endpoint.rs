@@ -130,6 +130,16 @@ impl Endpoint {
         Self { fallbacks, ..self }
     }
 
+    /// Its other addresses, each as an endpoint of its own.
+    pub(super) fn others(&self) -> impl Iterator<Item = Self> + '_ {
+        self.fallbacks.iter().map(|Fallback { host, port }| {
+            let scheme = if self.tls.is_some() { "https" } else { "http" };
+            let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+            let base = format!("{scheme}://{shown}:{port}{}", self.prefix);
+            Self { host: host.clone(), port: *port, base, fallbacks: Vec::new(), ..self.clone() }
+        })
+    }
+
     /// The address, without credentials.
     pub(super) fn url(&self) -> &str {
         &self.base

@@ -151,6 +151,9 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         for side in &sides {
             refuse_strange(&side.endpoint).await?;
             refuse_strange(&side.writes).await?;
+            for other in side.endpoint.others() {
+                refuse_strange(&Arc::new(other)).await?;
+            }
         }
     }
     let churns = churns(&options.profile, &run);
