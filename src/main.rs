@@ -145,7 +145,7 @@ struct LoadArgs {
     #[arg(long, value_name = "FILE|NAME")]
     profile: String,
     /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
-    #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000",
+    #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000", value_parser = objects(),
           conflicts_with_all = ["url", "fallback", "against", "write_url", "kubeconfig", "against_kubeconfig",
                                 "context"])]
     demo: Option<usize>,
@@ -178,7 +178,7 @@ struct LoadArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     turns: Option<u32>,
     /// Pods to create before the run and delete after it, in addition to the profile's.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = objects())]
     seed_objects: usize,
     /// A local process whose CPU and memory to report, like gateway=4711. Can be repeated.
     #[arg(long, value_name = "NAME=PID")]
@@ -241,6 +241,11 @@ fn main() -> ExitCode {
         io::stderr().write_all(report(&error).as_bytes()).ok();
         exit_code(&error)
     })
+}
+
+/// The numbers of objects of `load`: those of a profile, and 0.
+fn objects() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(0..=1_000_000)
 }
 
 fn changes_per_second(text: &str) -> Result<f64, &'static str> {

@@ -128,6 +128,8 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         (with(&url, &["--fallback", "nowhere"]), 2, "HOST:PORT"),
         (with(&url, &["--duration", "9999999999999999999s"]), 2, "from 1ms to 168h"),
         (with(&url, &["--duration", "0s"]), 2, "from 1ms to 168h"),
+        (with(&url, &["--seed-objects", "1000000000000"]), 2, "0..=1000000"),
+        (vec!["--profile", "good.yaml", "--demo", "1000000000000"], 2, "0..=1000000"),
         (with(&url, &["--assert", "lists:errors==0"]), 2, "there are: list"),
         (with(&url, &["--pid", "a=4000000000"]), 2, "--pid"),
         (with("ftp://127.0.0.1:1", &[]), 2, "is not the address of a server"),

@@ -91,7 +91,7 @@ impl Course {
     pub(super) async fn turn(&self, side: &Side) -> Turned {
         let before = self.usage().await;
         self.progress.show(format!("{}: opening watches", side.endpoint.name));
-        let Opened { clients: watchers, cutters } = self.open(side).await;
+        let Opened { clients: mut watchers, cutters } = self.open(side).await;
         let requests = self.requests(side).await;
         let begin = self.usage().await;
         self.churns.iter().flatten().for_each(|churn| churn.begin());
@@ -110,7 +110,8 @@ impl Course {
         }
         side.recorders.iter().for_each(|recorder| recorder.end());
         let end = self.usage().await;
-        drop(watchers);
+        // The next turn does not begin with their ends.
+        watchers.shutdown().await;
         let usage = before.into_iter().zip(begin).zip(end).map(|((before, begin), end)| [before, begin, end]);
         Turned { seconds, usage: usage.collect() }
     }
