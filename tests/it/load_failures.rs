@@ -60,30 +60,6 @@ workloads:
     assert!(text.contains("lost connections of clients"), "{text}");
 }
 
-#[tokio::test]
-async fn informers_that_are_never_back_are_not_left_out() {
-    let sim = Sim::new();
-    let (server, writes) = (sim.start().await.unwrap(), sim.start().await.unwrap());
-    let text = "duration: 5s
-settle: 100ms
-workloads:
-- {clients: 2, informer: {resource: configmaps}}
-- {rate: 20, churn: {objects: 1}}";
-    let mut options = options(server.url(), text);
-    options.writes = Some(Server { url: Some(writes.url()), ..Server::default() });
-    let kill = async {
-        // The informers have all objects before the first write.
-        let written = async || (sim.counts().requests("patch", "configmaps") > 0).then_some(());
-        until("objects are written", written).await;
-        server.kill().await;
-    };
-    let (report, ()) = tokio::join!(measured(&options), kill);
-    let informers = workload(&report, "informer");
-    let away = informers.errors.iter().find(|error| error.kind == "away");
-    assert_eq!(away.map(|error| error.count), Some(2), "{informers:?}");
-    assert_eq!(informers.back.as_ref().map(|back| back.count), Some(2), "{informers:?}");
-}
-
 /// The command in a folder with a profile, as far as it is the same in all tests.
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = kube_fanout(&["load"]);

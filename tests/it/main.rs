@@ -45,6 +45,7 @@ mod kube_rs;
 mod load;
 mod load_failures;
 mod load_lists;
+mod load_missing;
 mod load_profiles;
 // Caches that are started and stopped, drains.
 mod life;

@@ -1,0 +1,158 @@
+//! What `load` reports of what does not come: events, objects, responses. None of it may make a server look better.
+
+use std::future::pending;
+
+use kube_fanout::{
+    load::{LoadOptions, Server, load},
+    sim::{Refusal, Sim},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::{
+    harness::{
+        serving::{accepting, listener},
+        until,
+        upstream::pod,
+        within,
+    },
+    load::{errors, measured, options, workload},
+};
+
+#[tokio::test]
+async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 300ms\nworkloads: [{clients: 4, get: {resource: secrets}}, {list: {resource: pods}}]";
+    let report = measured(&options(server.url(), text)).await;
+    let (gets, lists) = (workload(&report, "get"), workload(&report, "list"));
+    assert_eq!((errors(gets), gets.errors[0].count), (vec!["status_404"], 1), "{gets:?}");
+    assert!(gets.errors[0].first.contains("no objects to get") && lists.requests > 0, "{gets:?} {lists:?}");
+}
+
+#[tokio::test]
+async fn a_workload_that_waits_for_responses_does_not_lower_the_rates_of_others() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    sim.hold_requests("list", "configmaps");
+    let text = "duration: 500ms
+timeout: 5s
+workloads:
+- {name: hung, list: {resource: configmaps}}
+- {name: lists, rate: 40, list: {resource: pods}}";
+    let mut options = options(server.url(), text);
+    options.assertions = vec!["lists:requests.perSecond>4".parse().unwrap()];
+    let report = measured(&options).await;
+    let (hung, lists) = (workload(&report, "hung"), workload(&report, "lists"));
+    // Twenty in half a second, but the last response comes after five.
+    assert!(errors(hung) == ["timeout"] && report.endpoints[0].seconds >= 5.0, "{hung:?}");
+    assert!(lists.requests == 20 && lists.requests_per_second > 4.0, "{lists:?}");
+    assert!(report.assertions[0].passed, "{:?}", report.assertions);
+}
+
+#[tokio::test]
+async fn events_that_have_not_come_count_as_errors_and_as_delays() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    // They get what is there, and nothing that is written later.
+    sim.hold_new_watches(true);
+    let text = "duration: 500ms
+settle: 200ms
+workloads:
+- {name: watches, clients: 3, http: 2, watch: {resource: configmaps}}
+- {name: informers, clients: 2, informer: {resource: configmaps}}
+- {name: selected, watch: {resource: configmaps, labelSelector: a=b}}
+- {name: writes, rate: 20, churn: {objects: 5}}";
+    let report = measured(&options(server.url(), text)).await;
+    let writes = workload(&report, "writes").requests;
+    for (name, clients) in [("watches", 3), ("informers", 2)] {
+        let watches = workload(&report, name);
+        let delay = watches.event_delay.as_ref().unwrap();
+        assert_eq!(errors(watches), ["undelivered"], "{watches:?}");
+        assert_eq!(delay.count, clients * writes, "each write counts once for each client: {watches:?}");
+        assert!(delay.max >= 200.0, "{watches:?}");
+    }
+    let selected = workload(&report, "selected");
+    assert!(selected.errors.is_empty() && selected.event_delay.is_none(), "{selected:?}");
+}
+
+#[tokio::test]
+async fn clients_that_never_have_all_objects_are_not_left_out() {
+    // Watches get the head of a response, and nothing else.
+    let (listener, address) = listener().await;
+    let _serving = accepting(listener, |mut stream| async move {
+        let read = stream.read(&mut [0; 4_096]).await.unwrap();
+        assert!(read > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        pending().await
+    });
+    let text = "duration: 300ms
+settle: 100ms
+timeout: 300ms
+workloads:
+- {name: watches, clients: 3, watch: {resource: configmaps, start: watchList}}
+- {name: informers, clients: 2, informer: {resource: configmaps}}";
+    let report = measured(&LoadOptions { any_cluster: true, ..options(format!("http://{address}"), text) }).await;
+    for (name, clients) in [("watches", 3), ("informers", 2)] {
+        let watches = workload(&report, name);
+        let sync = watches.sync.as_ref().unwrap();
+        let unsynced = watches.errors.iter().find(|error| error.kind == "unsynced");
+        assert!(sync.count == clients && sync.p50 >= 600.0, "{watches:?}");
+        assert_eq!(unsynced.map(|error| error.count), Some(clients), "{watches:?}");
+    }
+}
+
+#[tokio::test]
+async fn informers_ask_again_when_the_server_says_so() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let of_configmaps = Some("configmaps".to_owned());
+    // With the pauses of the reflector, which double, the sixth attempt would come after 25 seconds.
+    sim.refuse(Refusal { verb: Some("watch"), resource: of_configmaps, times: Some(5), status: 429 });
+    let text = "duration: 1h\nworkloads: [{informer: {resource: configmaps}}]";
+    let open = async {
+        let open = async || (sim.counts().open_watches("configmaps") == 1).then_some(());
+        until("the watch is open", open).await;
+    };
+    let report = within("the end of the run", load(&options(server.url(), text), open)).await.unwrap();
+    let informers = workload(&report, "informer");
+    assert_eq!((errors(informers), informers.errors[0].count), (vec!["status_429"], 5), "{informers:?}");
+    assert_eq!(informers.lists, 1, "refusals are repeated below the reflector: {informers:?}");
+}
+
+#[tokio::test]
+async fn the_time_to_sync_includes_attempts_that_were_refused() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let refused = Some("configmaps".to_owned());
+    sim.refuse(Refusal { verb: Some("watch"), resource: refused, times: Some(1), status: 429 });
+    let text = "duration: 3s\nworkloads: [{informer: {resource: configmaps}}]";
+    let report = measured(&options(server.url(), text)).await;
+    let informers = workload(&report, "informer");
+    let sync = informers.sync.as_ref().unwrap();
+    assert!(sync.count == 1 && sync.p50 >= 800.0, "the shortest pause after a refusal: {informers:?}");
+}
+
+#[tokio::test]
+async fn informers_that_are_never_back_are_not_left_out() {
+    let sim = Sim::new();
+    let (server, writes) = (sim.start().await.unwrap(), sim.start().await.unwrap());
+    let text = "duration: 5s
+settle: 100ms
+workloads:
+- {clients: 2, informer: {resource: configmaps}}
+- {rate: 20, churn: {objects: 1}}";
+    let mut options = options(server.url(), text);
+    options.writes = Some(Server { url: Some(writes.url()), ..Server::default() });
+    let kill = async {
+        // The informers have all objects before the first write.
+        let written = async || (sim.counts().requests("patch", "configmaps") > 0).then_some(());
+        until("objects are written", written).await;
+        server.kill().await;
+    };
+    let (report, ()) = tokio::join!(measured(&options), kill);
+    let informers = workload(&report, "informer");
+    let away = informers.errors.iter().find(|error| error.kind == "away");
+    assert_eq!(away.map(|error| error.count), Some(2), "{informers:?}");
+    assert_eq!(informers.back.as_ref().map(|back| back.count), Some(2), "{informers:?}");
+}
