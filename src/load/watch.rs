@@ -198,9 +198,12 @@ impl<'a> Progress<'a> {
     }
 
     /// Records that the client's connection was cut, or broke. If the client has not come back since an earlier loss,
-    /// the time of the earlier loss is kept.
-    pub(super) fn lost(&mut self) {
-        self.waiting.lock().lost.get_or_insert_with(Instant::now);
+    /// the time of the earlier loss is kept, and the result is `false`.
+    pub(super) fn lost(&mut self) -> bool {
+        let mut waits = self.waiting.lock();
+        let is_new = waits.lost.is_none();
+        waits.lost.get_or_insert_with(Instant::now);
+        is_new
     }
 
     /// The time since the connection was lost, for a client that follows its collection again. `None` if it was not
