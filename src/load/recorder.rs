@@ -151,10 +151,10 @@ impl Recorder {
     /// writes whose events all of them have to receive, the oldest first.
     pub(super) fn give_up(&self, writes: &[u64]) {
         let Missing { objects, lost, events } = self.clients.missing(writes, self.now());
-        let mut recorded = self.lock();
+        let (at, mut recorded) = (self.at(), self.lock());
         objects.iter().for_each(|time| recorded.sync.add(*time));
         lost.iter().for_each(|time| recorded.back.add(*time));
-        events.iter().for_each(|(count, time)| recorded.delay.add_many(*time, *count));
+        events.iter().for_each(|(count, time)| recorded.delays(at, *time, *count));
         let undelivered = events.iter().map(|(count, _)| count).sum();
         for (kind, count, message) in [
             (ErrorKind::Unsynced, objects.len() as u64, "a client without all objects at the end of the turn"),
@@ -232,7 +232,7 @@ impl Recorder {
 
 impl Recorded {
     /// Adds a latency; `at` is [`Recorder::at`].
-    fn latency(&mut self, at: Option<Duration>, latency: Duration) {
+    pub(super) fn latency(&mut self, at: Option<Duration>, latency: Duration) {
         self.latency.add(latency);
         if let Some(at) = at {
             self.latency_timeline.add(at, latency);
@@ -241,9 +241,14 @@ impl Recorded {
 
     /// Adds the delay of an event; `at` is [`Recorder::at`].
     pub(super) fn delay(&mut self, at: Option<Duration>, delay: Duration) {
-        self.delay.add(delay);
+        self.delays(at, delay, 1);
+    }
+
+    /// Adds the same delay of `count` events.
+    fn delays(&mut self, at: Option<Duration>, delay: Duration, count: u64) {
+        self.delay.add_many(delay, count);
         if let Some(at) = at {
-            self.delay_timeline.add(at, delay);
+            self.delay_timeline.add_many(at, delay, count);
         }
     }
 

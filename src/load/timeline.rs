@@ -27,6 +27,11 @@ pub(super) struct Interval {
 impl Timeline {
     /// Adds a time that was measured `at` this long after the start of the run.
     pub(super) fn add(&mut self, at: Duration, time: Duration) {
+        self.add_many(at, time, 1);
+    }
+
+    /// Adds a time that was measured `count` times.
+    pub(super) fn add_many(&mut self, at: Duration, time: Duration, count: u64) {
         let mut index = self.index(at);
         while index >= INTERVALS_MAX {
             self.length *= 2;
@@ -41,7 +46,8 @@ impl Timeline {
             self.intervals.resize(index + 1, Interval::default());
         }
         let interval = &mut self.intervals[index];
-        *interval = interval.and(Interval { count: 1, sum: time, max: time });
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        *interval = interval.and(Interval { count, sum: time.saturating_mul(count), max: time });
     }
 
     /// The length of an interval.
@@ -100,6 +106,7 @@ mod tests {
         let mut timeline = Timeline::default();
         timeline.add(Duration::from_millis(2_500), Duration::from_millis(4));
         assert_eq!(timeline.intervals()[..2], [Interval::default(); 2]);
-        assert_eq!(timeline.intervals()[2].mean(), Duration::from_millis(4));
+        timeline.add_many(Duration::from_millis(2_600), Duration::from_millis(8), 3);
+        assert_eq!(timeline.intervals()[2].mean(), Duration::from_millis(7));
     }
 }

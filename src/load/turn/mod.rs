@@ -290,11 +290,11 @@ impl Course {
         }
         for (index, schedule) in schedules {
             let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or_else(Instant::now);
-            let mut recorded = side.recorders[index].lock();
+            let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
             recorded.sending += until.duration_since(began);
             let mut unsent = 0;
             for late in schedule.unsent() {
-                recorded.latency.add(late);
+                recorded.latency(at, late);
                 unsent += 1;
             }
             recorded.failures.add_many(ErrorKind::Unsent, unsent, "all clients were busy".to_owned());
