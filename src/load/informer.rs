@@ -161,7 +161,7 @@ impl Informers {
         read(&self.recorder, answer, progress).await
     }
 
-    /// Sends a request until the server does not ask for a repetition. Returns the head of the response and its latency.
+    /// Sends a request until the server does not ask for a repetition. Returns the head of the answer and its latency.
     async fn open(&self, channel: &Channel, ask: &RequestSpec<'_>) -> Result<(OpenResponse, Duration), Failure> {
         let mut tries = 0;
         loop {

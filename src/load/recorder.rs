@@ -147,8 +147,8 @@ impl Recorder {
         self.clients.have_all(newest)
     }
 
-    /// Counts what the clients still wait for, with the time that they have waited so far. `writes` are the times of the
-    /// writes whose events all of them have to receive, the oldest first.
+    /// Counts what the clients still wait for, with the time that they have waited so far. `writes` are the times of
+    /// those writes whose events all of them have to receive, the oldest first.
     pub(super) fn give_up(&self, writes: &[u64]) {
         let Missing { objects, lost, events } = self.clients.missing(writes, self.now());
         let (at, mut recorded) = (self.at(), self.lock());

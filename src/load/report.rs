@@ -287,8 +287,8 @@ impl ProcessReport {
         Self { name, cpu_seconds: 0.0, opening_cpu_seconds: 0.0, resident_bytes: 0, unread_turns: 0 }
     }
 
-    /// Adds a turn: the usage before watches were opened, when requests began, and at the end; `None` where it could not
-    /// be read.
+    /// Adds a turn: the usage before watches were opened, when requests began, and at the end; `None` where it could
+    /// not be read.
     pub(super) fn add(&mut self, usage: &[Option<Usage>; 3]) {
         let [Some(before), Some(begin), Some(end)] = usage else {
             self.unread_turns += 1;

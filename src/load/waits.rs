@@ -1,5 +1,5 @@
-//! What clients still wait for at the end of a turn: all objects, the way back after a lost connection, events of writes.
-//! Leaving it out would make a server look fast whose watches hang.
+//! What clients still wait for at the end of a turn: all objects, the way back after a lost connection, events of
+//! writes. Leaving it out would make a server look fast whose watches hang.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

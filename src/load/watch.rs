@@ -169,12 +169,12 @@ impl<'a> Progress<'a> {
 
     /// Records that the client has asked for all objects. If it has asked before and not received them, the time of the
     /// first attempt is kept.
-    pub(super) fn wants_objects(&mut self) {
+    pub(super) fn wants_objects(&self) {
         self.waiting.lock().objects.get_or_insert_with(Instant::now);
     }
 
     /// The time since the client first asked for all objects, which it has now. `None` if it did not ask.
-    pub(super) fn synced(&mut self) -> Option<Duration> {
+    pub(super) fn synced(&self) -> Option<Duration> {
         Some(self.waiting.lock().objects.take()?.elapsed())
     }
 
@@ -199,7 +199,7 @@ impl<'a> Progress<'a> {
 
     /// Records that the client's connection was cut, or broke. If the client has not come back since an earlier loss,
     /// the time of the earlier loss is kept, and the result is `false`.
-    pub(super) fn lost(&mut self) -> bool {
+    pub(super) fn lost(&self) -> bool {
         let mut waits = self.waiting.lock();
         let is_new = waits.lost.is_none();
         waits.lost.get_or_insert_with(Instant::now);
@@ -208,7 +208,7 @@ impl<'a> Progress<'a> {
 
     /// The time since the connection was lost, for a client that follows its collection again. `None` if it was not
     /// lost.
-    pub(super) fn back(&mut self) -> Option<Duration> {
+    pub(super) fn back(&self) -> Option<Duration> {
         Some(self.waiting.lock().lost.take()?.elapsed())
     }
 
