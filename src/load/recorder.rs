@@ -348,6 +348,7 @@ impl Times {
 
 /// Nanoseconds since 1970. Only the first time is that of the system's clock: if that is set during a run, delays are
 /// still right.
+#[expect(clippy::disallowed_types, reason = "timestamps are compared with those of other processes")]
 pub(super) fn now() -> u64 {
     static FIRST: OnceLock<(Duration, std::time::Instant)> = OnceLock::new();
     let (first, began) = FIRST.get_or_init(|| {

@@ -331,31 +331,6 @@ async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
     assert_eq!(scene.sim.counts().open_watches("configmaps"), 2);
 }
 
-/// After a cold start many watches of one user may be ready at once, more than it may have reviews.
-#[tokio::test]
-async fn a_client_that_cannot_be_reviewed_is_reviewed_again() {
-    let scene = Scene::start_with(|config| config.reads.fill_wait = Duration::ZERO).await;
-    for verb in ["list", "watch"] {
-        scene.upstream.grant("jane", verb, "configmaps");
-    }
-    scene.sim.hold_requests("list", "configmaps");
-    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
-    let _watch = scene.gateway.client.watch_with(&path, &[("authorization", "Bearer jane-token")]).await;
-    skip(TTL + Duration::from_secs(1)).await;
-    scene.upstream.hold_reviews(true);
-    scene.sim.release_requests();
-    let filled = scene.sim.until(|counts| counts.open_watches("configmaps") == 2);
-    within("the cache's own watch", passing(STEP / 5, filled)).await;
-    // Longer than a review may take.
-    for _ in 0..15 {
-        skip(Duration::from_secs(1)).await;
-        assert_eq!(scene.get("jane-token", "/version").await.route, Route::Forwarded("non_resource_path".to_owned()));
-    }
-    scene.upstream.hold_reviews(false);
-    let taken_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 1);
-    within("the takeover", passing(STEP, taken_over)).await;
-}
-
 /// What is kept of a request for a takeover counts for its client. Here there is room for that of one watch.
 #[tokio::test]
 async fn a_takeover_that_is_given_up_makes_room_for_another() {
