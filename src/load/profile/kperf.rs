@@ -1,8 +1,9 @@
 //! Profiles of kperf (github.com/Azure/kperf, `api/types/load_traffic.go` of July 2026): version 1, with `specs`, or
-//! with the single `spec` from before the replay of time series. Settings that this tool does not support are reported
-//! as problems with their place, and never ignored.
+//! with the single `spec` from before the replay of time series; also within a group of runners (`runner_group.go`).
+//! Settings that this tool does not support are reported as problems with their place. It ignores only what kperf
+//! ignores, too, and on which machines its runners are.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
@@ -11,11 +12,17 @@ use super::{
     validate::{self, CLIENTS, DURATIONS, LIMITS, RATE},
 };
 use crate::apimachinery::GroupVersionResource;
-use crate::config::{Check, Problems, Scalar, Unknown};
+use crate::config::{Check, Location, Problem, Problems, Scalar, Unknown};
 
 /// The longest duration of kperf's profiles, in seconds: a week, as in a profile of this tool.
 const SECONDS: std::ops::RangeInclusive<usize> = 1..=7 * 24 * 3600;
 const TOTALS: std::ops::RangeInclusive<usize> = 1..=1_000_000_000;
+/// The number of requests of a profile without `total` and `duration`: the default of `kperf runner run --total`.
+const TOTAL: usize = 1000;
+/// The runners of a group: each has at least one client.
+const RUNNERS: std::ops::RangeInclusive<usize> = CLIENTS;
+const RATES: &str = "requests per second, from 0.001 to 1000000; 0 for no limit";
+const GROUP_FIELDS: [&str; 3] = ["count", "loadProfile", "nodeAffinity"];
 const SHARES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 const DOCUMENT_FIELDS: [&str; 4] = ["version", "description", "specs", "spec"];
 const SPEC_FIELDS: [&str; 9] =
@@ -25,6 +32,19 @@ const NAME: &str = "the name of an object";
 const LIST_FIELDS: [&str; 7] = ["group", "version", "resource", "namespace", "limit", "selector", "fieldSelector"];
 const WATCH_LIST_FIELDS: [&str; 6] = ["group", "version", "resource", "namespace", "selector", "fieldSelector"];
 const GET_FIELDS: [&str; 5] = ["group", "version", "resource", "namespace", "name"];
+
+/// Runners that all have the same profile.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Group {
+    count: Option<Scalar>,
+    load_profile: Document,
+    /// The machines of the runners, by their labels. Not used: all requests come from this program.
+    #[serde(rename = "nodeAffinity")]
+    _node_affinity: Option<BTreeMap<String, Vec<Scalar>>>,
+    #[serde(flatten)]
+    unknown: Unknown,
+}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -85,86 +105,123 @@ struct Target {
     unknown: Unknown,
 }
 
-/// Whether the text is one of kperf's profiles: they have no `apiVersion`.
-pub(super) fn is_one(text: &str) -> bool {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Kind {
-        #[serde(flatten)]
-        fields: Unknown,
+/// The forms of kperf's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Profile,
+    Group,
+}
+
+impl Form {
+    /// The form of a text; `None` if it is none of kperf's, which have no `apiVersion`.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Kind {
+            #[serde(flatten)]
+            fields: Unknown,
+        }
+        let kind: Kind = crate::config::parse_document(text).ok()?;
+        let has = |names: &[&str]| names.iter().any(|name| kind.fields.contains_key(*name));
+        if has(&["apiVersion", "kind"]) {
+            None
+        } else if has(&["loadProfile"]) {
+            Some(Self::Group)
+        } else {
+            has(&["specs", "spec"]).then_some(Self::Profile)
+        }
     }
-    let has = |kind: &Kind, names: &[&str]| names.iter().any(|name| kind.fields.contains_key(*name));
-    crate::config::parse_document(text)
-        .is_ok_and(|kind: Kind| !has(&kind, &["apiVersion", "kind"]) && has(&kind, &["specs", "spec", "loadProfile"]))
+}
+
+/// The first placeholder of a text that is a Go template. Without a value it would be a part of a name or selector.
+pub(super) fn placeholder(text: &str) -> Option<Problem> {
+    let in_line = |line: &str| line.split('#').next().unwrap_or_default().find("{{");
+    let (line, column) = text.lines().enumerate().find_map(|(index, line)| Some((index + 1, in_line(line)? + 1)))?;
+    Some(Problem {
+        field: String::new(),
+        found: "a placeholder of a template was given".to_owned(),
+        allowed: "a value in its place: the file that results from the template".to_owned(),
+        at: Some(Location { line, column }),
+    })
 }
 
 pub(super) fn validate(name: &str, document: &Document) -> Result<Profile, Problems> {
     let mut check = Check::default();
-    let check = &mut check;
-    if document.unknown.contains_key("loadProfile") {
-        let allowed = "the fields of loadProfile at the top of a file of their own";
-        check.problem("loadProfile", "runner groups of kperf, which run on other machines, are not supported", allowed);
-        return Err(Problems(std::mem::take(&mut check.problems)));
+    of_document(&mut check, name, "", document, 1).ok_or(Problems(check.problems))
+}
+
+pub(super) fn validate_group(name: &str, group: &Group) -> Result<Profile, Problems> {
+    let mut check = Check::default();
+    check.unknown("", &group.unknown, &GROUP_FIELDS);
+    if group.count.is_none() {
+        let allowed = format!("the number of runners, from {} to {}", RUNNERS.start(), RUNNERS.end());
+        check.problem("count", "missing", &allowed);
     }
-    check.unknown("", &document.unknown, &DOCUMENT_FIELDS);
-    check.exactly("version", document.version.as_ref(), "1");
+    let runners = check.number("count", group.count.as_ref(), 1, &RUNNERS);
+    of_document(&mut check, name, "loadProfile.", &group.load_profile, runners).ok_or(Problems(check.problems))
+}
+
+/// `None` if there are problems. `at`: what comes before the names of the fields.
+fn of_document(check: &mut Check, name: &str, at: &str, document: &Document, runners: usize) -> Option<Profile> {
+    check.unknown(at.trim_end_matches('.'), &document.unknown, &DOCUMENT_FIELDS);
+    check.exactly(&format!("{at}version"), document.version.as_ref(), "1");
     let specs = document.specs.as_deref().unwrap_or_default();
     let (field, spec) = match (specs, &document.spec) {
         ([spec, more @ ..], None) => {
             if !more.is_empty() {
-                check.problem("specs[1]", "a run has only one spec", "one spec; for more, a file and a run each");
+                let allowed = "one spec; for more, a file and a run each";
+                check.problem(&format!("{at}specs[1]"), "a run has only one spec", allowed);
             }
             ("specs[0]", spec)
         }
         ([], Some(spec)) => ("spec", spec),
         ([], None) => {
-            check.problem("specs", "missing or empty", "a list of one spec");
-            return Err(Problems(std::mem::take(&mut check.problems)));
+            check.problem(&format!("{at}specs"), "missing or empty", "a list of one spec");
+            return None;
         }
         (_, Some(_)) => {
-            check.problem("spec", "given beside specs", "one of the two");
-            return Err(Problems(std::mem::take(&mut check.problems)));
+            check.problem(&format!("{at}spec"), "given beside specs", "one of the two");
+            return None;
         }
     };
-    let (duration, workloads) = of_spec(check, field, spec);
-    let problems = std::mem::take(&mut check.problems);
-    if !problems.is_empty() {
-        return Err(Problems(problems));
-    }
+    let (duration, workloads) = of_spec(check, &format!("{at}{field}"), spec, runners);
     // kperf has no events to wait for, and the same limit for each request.
     let (settle, timeout) = (validate::SETTLE, validate::TIMEOUT);
-    Ok(Profile { name: name.to_owned(), duration, settle, timeout, workloads })
+    check.problems.is_empty().then(|| Profile { name: name.to_owned(), duration, settle, timeout, workloads })
 }
 
-fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Workload>) {
+/// The time that a spec takes. As in kperf, a total counts and not a duration beside it.
+fn duration(check: &mut Check, field: &str, spec: &Spec, rate: f64) -> Duration {
     let at = |name: &str| format!("{field}.{name}");
-    check.unknown(field, &spec.unknown, &SPEC_FIELDS);
-    let rates = "requests per second, from 0.001 to 1000000; 0 for no limit";
-    let parse = |text: &str| text.parse().ok().filter(|rate| *rate == 0.0 || RATE.contains(rate));
-    let rate: f64 = check.parsed(&at("rate"), spec.rate.as_ref(), 0.0, rates, parse);
     let zero = |given: &Option<Scalar>| given.as_ref().filter(|Scalar(text)| text != "0").cloned();
     let (seconds, total) = (zero(&spec.duration), zero(&spec.total));
-    let duration = match (&seconds, &total) {
-        (Some(_), None) => Duration::from_secs(check.number(&at("duration"), seconds.as_ref(), 1, &SECONDS) as u64),
-        (None, Some(_)) if rate > 0.0 => {
-            let number = check.number(&at("total"), total.as_ref(), 1, &TOTALS);
-            let duration = Duration::from_secs_f64(number as f64 / rate);
-            if duration > *DURATIONS.end() {
-                let allowed = "as many as take at most 168h";
-                check.problem(&at("total"), "at this rate they take longer than a run may", allowed);
-            }
-            duration
+    let number = check.number(&at("duration"), seconds.as_ref(), 1, &SECONDS);
+    if seconds.is_some() && total.is_none() {
+        return Duration::from_secs(number as u64);
+    }
+    if rate == 0.0 {
+        let allowed = "a number of seconds; or total, with a rate above 0";
+        match seconds {
+            Some(_) => check.problem(&at("total"), "counts instead of duration, and needs a rate", "one of the two"),
+            None => check.problem(&at("duration"), "missing", allowed),
         }
-        (Some(_), Some(_)) => {
-            check.problem(&at("total"), "given beside a duration", "one of the two");
-            Duration::ZERO
-        }
-        (None, _) => {
-            let allowed = "a number of seconds; or total, with a rate above 0";
-            check.problem(&at("duration"), "missing", allowed);
-            Duration::ZERO
-        }
-    };
+        return Duration::ZERO;
+    }
+    let number = check.number(&at("total"), total.as_ref(), TOTAL, &TOTALS);
+    let duration = Duration::from_secs_f64(number as f64 / rate);
+    if duration > *DURATIONS.end() {
+        check.problem(&at("total"), "at this rate they take longer than a run may", "as many as take at most 168h");
+    }
+    duration
+}
+
+/// `runners` that all do what the spec says.
+fn of_spec(check: &mut Check, field: &str, spec: &Spec, runners: usize) -> (Duration, Vec<Workload>) {
+    let at = |name: &str| format!("{field}.{name}");
+    check.unknown(field, &spec.unknown, &SPEC_FIELDS);
+    let parse = |text: &str| text.parse().ok().filter(|rate| *rate == 0.0 || RATE.contains(rate));
+    let rate: f64 = check.parsed(&at("rate"), spec.rate.as_ref(), 0.0, RATES, parse);
+    let duration = duration(check, field, spec, rate);
     let retries = [("0", ())];
     check.word(&at("maxRetries"), spec.max_retries.as_ref(), (), &retries);
     let encodings = [("json", WireEncoding::Json), ("protobuf", WireEncoding::Protobuf)];
@@ -173,6 +230,11 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Worklo
     let http = check.word(&at("disableHTTP2"), spec.disable_http2.as_ref(), HttpVersion::Http2, &http);
     let conns = check.number(&at("conns"), spec.conns.as_ref(), 1, &CLIENTS);
     let clients = check.number(&at("client"), spec.client.as_ref(), conns, &CLIENTS);
+    let (rate, conns, clients) = (rate * runners as f64, conns * runners, clients * runners);
+    if rate > *RATE.end() || clients > *CLIENTS.end() {
+        let found = "the runners have more than 1000000 clients, or requests per second, together";
+        check.problem("count", found, "fewer runners, or less for each of them");
+    }
     // client-go asks for gzip unless told otherwise.
     let transport = Transport { http, encoding, gzip: true };
     let requests = requests(check, &at("requests"), spec);
@@ -180,7 +242,7 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec) -> (Duration, Vec<Worklo
         check.problem(
             &at("rate"),
             "without a rate, the shares of several requests would depend on their latencies",
-            rates,
+            RATES,
         );
     }
     let all: usize = requests.iter().map(|(shares, ..)| shares).sum();
@@ -414,7 +476,77 @@ specs:
                     requests: [{shares: 1, staleList: {version: v1, resource: pods}}]}";
         let long = Profile::parse("kperf", text).unwrap_err().to_string();
         assert!(long.contains("line 2, column 21: spec.total: at this rate they take longer than a run may"), "{long}");
-        let group = Profile::parse("kperf", "count: 1\nloadProfile: {version: 1}").unwrap_err().to_string();
-        assert!(group.starts_with("line 2, column 1: loadProfile: runner groups of kperf"), "{group}");
+    }
+
+    /// What two runners of a group do, each as often as it says.
+    const GROUP: &str = "# Controllers of two machines.
+count: 2
+nodeAffinity:
+  example.com/pool: [load, spare]
+loadProfile:
+  version: 1
+  description: configuration of jobs  # {{ not a placeholder }}
+  specs:
+  - rate: 8
+    total: 240
+    duration: 5
+    conns: 3
+    client: 6
+    contentType: json
+    requests:
+    - staleList: {group: batch, version: v1, resource: jobs, namespace: builds}
+      shares: 30
+    - quorumGet: {version: v1, resource: configmaps, namespace: builds, name: settings}
+      shares: 10
+";
+
+    #[test]
+    fn the_runners_of_a_group_are_that_many_times_the_load_for_the_same_time() {
+        let profile = Profile::parse("kperf", GROUP).unwrap();
+        assert_eq!(profile.duration, Duration::from_secs(30), "the total counts, as in kperf");
+        let all = |profile: &Profile| -> Vec<_> {
+            let all = profile.workloads.iter();
+            all.map(|of| (of.name.clone(), of.rate, of.clients, of.connections)).collect()
+        };
+        let expected = [("staleList-0".to_owned(), Some(12.0), 9, 5), ("quorumGet-1".to_owned(), Some(4.0), 3, 2)];
+        assert_eq!(all(&profile), expected);
+        let one = Profile::parse("kperf", &GROUP.replace("count: 2", "count: 1")).unwrap();
+        let expected = [("staleList-0".to_owned(), Some(6.0), 5, 3), ("quorumGet-1".to_owned(), Some(2.0), 2, 1)];
+        assert_eq!((all(&one).as_slice(), one.duration), (&expected[..], profile.duration));
+        let by_default = GROUP.replace("    total: 240\n    duration: 5\n", "");
+        let by_default = Profile::parse("kperf", &by_default).unwrap();
+        assert_eq!(by_default.duration, Duration::from_secs(125), "1000 requests of each runner, as in kperf");
+    }
+
+    #[test]
+    fn what_a_group_cannot_have_is_reported_with_its_place() {
+        let problems = |given: &str, instead: &str| {
+            assert!(GROUP.contains(given), "{given}");
+            Profile::parse("kperf", &GROUP.replace(given, instead)).unwrap_err().to_string()
+        };
+        let cases = [
+            ("count: 2", "", "count: missing; allowed: the number of runners, from 1 to 1000000"),
+            ("count: 2", "count: 0", "line 2, column 1: count: \"0\" was given; allowed: a number from 1 to 1000000"),
+            ("count: 2", "count: 200000", "line 2, column 1: count: the runners have more than 1000000 clients, or "),
+            (
+                "count: 2",
+                "count: 2\nserviceAccount: a",
+                "line 3, column 1: serviceAccount: no such field; allowed: count",
+            ),
+            ("[load, spare]", "load", "line 4, column 3: nodeAffinity.example.com/pool: this is not a list"),
+            ("version: 1", "version: 2", "line 6, column 3: loadProfile.version: \"2\" was given; allowed: 1"),
+            ("description", "title", "line 7, column 3: loadProfile.title: no such field; allowed: version, "),
+            ("rate: 8", "rate: 0", "line 10, column 5: loadProfile.specs[0].total: counts instead of duration, and "),
+            ("total: 240", "total: x", "line 10, column 5: loadProfile.specs[0].total: \"x\" was given; allowed: "),
+            ("duration: 5", "duration: x", "line 11, column 5: loadProfile.specs[0].duration: \"x\" was given; "),
+            ("staleList", "put", "line 16, column 7: loadProfile.specs[0].requests[0].put: no such field; allowed: "),
+            ("  specs:", "  phases:", "line 5, column 1: loadProfile.specs: missing or empty; allowed: a list"),
+            ("count: 2", "count: {{ .count }}", "line 2, column 8: a placeholder of a template was given; allowed: "),
+            ("builds, name", "'{{ .space }}', name", "line 18, column 66: a placeholder of a template was given; "),
+        ];
+        for (given, instead, expected) in cases {
+            let problems = problems(given, instead);
+            assert!(problems.lines().any(|line| line.starts_with(expected)), "{expected}\nis not in\n{problems}");
+        }
     }
 }

@@ -248,10 +248,14 @@ impl Profile {
     /// # Errors
     /// All its problems, with their places.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        let parsed = if kperf::is_one(text) {
-            parse_document(text).and_then(|document| kperf::validate(name, &document))
-        } else {
-            parse_document(text).and_then(|document| validate::validate(name, &document))
+        let form = kperf::Form::of(text);
+        if let Some(placeholder) = form.and_then(|_| kperf::placeholder(text)) {
+            return Err(Problems(vec![placeholder]));
+        }
+        let parsed = match form {
+            Some(kperf::Form::Profile) => parse_document(text).and_then(|document| kperf::validate(name, &document)),
+            Some(kperf::Form::Group) => parse_document(text).and_then(|group| kperf::validate_group(name, &group)),
+            None => parse_document(text).and_then(|document| validate::validate(name, &document)),
         };
         parsed.map_err(|problems| problems.located(text))
     }
