@@ -177,7 +177,8 @@ pub struct AssertionReport {
     /// failed.
     pub value: Option<f64>,
     pub unit: &'static str,
-    pub passed: bool,
+    /// `null` if the run was interrupted: a part of a run is not judged.
+    pub passed: Option<bool>,
 }
 
 impl Report {
@@ -202,7 +203,7 @@ impl Report {
 
     /// Whether no assertion failed.
     pub fn passed(&self) -> bool {
-        self.assertions.iter().all(|assertion| assertion.passed)
+        self.assertions.iter().all(|assertion| assertion.passed != Some(false))
     }
 }
 
@@ -301,9 +302,10 @@ impl ProcessReport {
 }
 
 impl AssertionReport {
-    pub(super) fn new(assertion: &super::Assertion, outcome: &Outcome) -> Self {
+    pub(super) fn new(assertion: &super::Assertion, outcome: &Outcome, interrupted: bool) -> Self {
         let value = outcome.value.map(rounded);
-        Self { assertion: assertion.to_string(), value, unit: assertion.unit(), passed: outcome.passed }
+        let passed = (!interrupted).then_some(outcome.passed);
+        Self { assertion: assertion.to_string(), value, unit: assertion.unit(), passed }
     }
 }
 

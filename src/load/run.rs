@@ -429,7 +429,7 @@ fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report
         rates.requests += workload.requests_per_second;
         rates.events += workload.events_per_second;
     }
-    AssertionReport::new(assertion, &assertion.evaluate(&all, rates))
+    AssertionReport::new(assertion, &assertion.evaluate(&all, rates), report.interrupted)
 }
 
 #[cfg(test)]

@@ -50,9 +50,9 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     }
     for assertion in &report.assertions {
         let outcome = match assertion.passed {
-            _ if report.interrupted => "not judged",
-            true => "passed",
-            false => "FAILED",
+            None => "not judged",
+            Some(true) => "passed",
+            Some(false) => "FAILED",
         };
         let value =
             assertion.value.map_or("nothing measured".to_owned(), |value| format!("{value} {}", assertion.unit));

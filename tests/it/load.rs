@@ -225,6 +225,7 @@ async fn an_interrupted_run_cleans_up_and_reports() {
         assert!(report.interrupted);
         let page = kube_fanout::load::page(&report);
         assert!(page.contains("not judged") && !page.contains(">failed<"), "{page}");
+        assert_eq!(serde_json::to_value(&report).unwrap()["assertions"][0]["passed"], Value::Null);
         assert_eq!(workload(&report, "list").requests > 0, wanted == "list");
         assert_eq!(leftovers(&sim), [""; 0]);
     }

@@ -88,8 +88,11 @@ fn assertions(report: &Report) -> Markup {
                                 None => "nothing"
                             }
                         }
-                        @if report.interrupted { td.soft { "not judged" } }
-                        @else if assertion.passed { td.good { "passed" } } @else { td.bad { "failed" } }
+                        @match assertion.passed {
+                            None => { td.soft { "not judged" } }
+                            Some(true) => { td.good { "passed" } }
+                            Some(false) => { td.bad { "failed" } }
+                        }
                     }
                 }
             }
