@@ -445,12 +445,7 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     };
     let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
     let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
-    for path in files.iter().flatten() {
-        // An unwritable file is reported before the run, not after it. An existing report is kept until there is a new
-        // one.
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
-    }
+    let new_files = NewFiles::open(&files)?;
     // Each connection needs a file descriptor.
     lifecycle::raise_open_files()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -471,6 +466,7 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     });
     runtime.shutdown_timeout(RUNTIME_END);
     let report = report?;
+    new_files.keep();
     write_report(&report, &files)?;
     if is_json_shown {
         print(&json(&report)?)?;
@@ -488,6 +484,38 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     }
     report.left.map_or(Ok(ExitCode::SUCCESS), |left| Err(anyhow::Error::msg(left)))
+}
+
+/// Empty files for a report, which are removed unless there is one.
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Opens all files, so that an unwritable one is reported before the run, not after it. An existing report is kept
+    /// until there is a new one.
+    fn open(files: &[Option<PathBuf>]) -> anyhow::Result<Self> {
+        let mut created = Self(Vec::new());
+        for path in files.iter().flatten() {
+            // A link counts as a file, even if it leads to none.
+            let is_new = path.symlink_metadata().is_err();
+            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
+            created.0.extend(is_new.then(|| path.clone()));
+        }
+        Ok(created)
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // If this fails, the reason of the missing report matters more.
+            std::fs::remove_file(path).ok();
+        }
+    }
 }
 
 /// Futures that resolve at the first signal, which asks for the report so far, and at the next one: a server that does

@@ -172,6 +172,27 @@ async fn a_server_that_refuses_or_is_no_api_server_is_reported_with_what_to_do()
 }
 
 #[tokio::test]
+async fn a_refused_cluster_has_an_exit_code_of_its_own_and_leaves_no_empty_files() {
+    let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
+    let server = sim.start().await.unwrap();
+    // It does not say any more that it is embedded.
+    sim.upgrade("v1.36.0", &resource("pods"), |_| {}).unwrap();
+    write_profile(folder.path(), "short.yaml", "duration: 1s\nworkloads: [{list: {resource: configmaps}}]");
+    std::fs::write(folder.path().join("old.html"), "an older report").unwrap();
+    let files = ["--output", "new.json", "--html", "old.html", "--perf-data", "nowhere/perf.json"];
+    // The last of the files cannot be written, then there is no such file.
+    for (files, code) in [(&files[..], 1), (&files[..4], 4)] {
+        let mut arguments = vec!["--profile", "short.yaml"];
+        let url = server.url();
+        arguments.extend(["--url", &url].iter().chain(files));
+        let output = command(folder.path(), &arguments).output().await.unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!folder.path().join("new.json").exists(), "{files:?}");
+        assert_eq!(std::fs::read_to_string(folder.path().join("old.html")).unwrap(), "an older report");
+    }
+}
+
+#[tokio::test]
 async fn an_interrupted_command_reports_and_has_an_exit_code_of_its_own() {
     let (sim, folder) = (Sim::new(), tempfile::tempdir().unwrap());
     let server = sim.start().await.unwrap();
