@@ -18,8 +18,23 @@ pub enum ForwardError {
     #[error("the gateway is not configured to forward requests under this client's identity")]
     NoIdentity,
     /// The client's requests in flight exceed its share; other clients' requests go on.
-    #[error("this client has too many requests to the API server in flight")]
+    #[error(
+        "this client has too many requests to the API server in flight: limits.forwardedPerClient, or its part of the \
+         connections of one kind, is used up"
+    )]
     ClientShare,
+    /// The client's earlier requests of the same kind took too long; other clients' requests go on.
+    #[error(
+        "the request waited too long for earlier ones of this client: those with long selectors, and those whose \
+         access could not be reviewed, are sent one or two at a time"
+    )]
+    NoTurn,
+    /// The places for delayed requests of the connection are taken.
+    #[error(
+        "many credentials of this address were refused, and too many requests of this connection are delayed for that \
+         already"
+    )]
+    TooManyDelayed,
     #[error("the API server switched protocols although the request did not ask for it")]
     UnaskedUpgrade,
     #[error("no response from the API server")]
@@ -48,7 +63,12 @@ impl ForwardError {
     pub fn fault(&self) -> Fault {
         match self {
             Self::NoIdentity | Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided) => Fault::Gateway,
-            Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::ClientShare => Fault::Client,
+            Self::Connect
+            | Self::IdentityHeader(_)
+            | Self::Identity(_)
+            | Self::ClientShare
+            | Self::NoTurn
+            | Self::TooManyDelayed => Fault::Client,
             Self::UnaskedUpgrade => Fault::Upstream,
             Self::NoAnswer(error) => error.fault(),
         }
@@ -57,7 +77,10 @@ impl ForwardError {
     /// Whether a retry may help.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided) | Self::ClientShare => Retry::Later,
+            Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided)
+            | Self::ClientShare
+            | Self::NoTurn
+            | Self::TooManyDelayed => Retry::Later,
             Self::Connect | Self::IdentityHeader(_) | Self::Identity(_) | Self::NoIdentity | Self::UnaskedUpgrade => {
                 Retry::Never
             }
@@ -75,7 +98,7 @@ impl ForwardError {
             Self::Identity(IdentityError::Undecided) => "not_believed_yet",
             Self::Identity(_) => "user",
             Self::NoIdentity => "no_identity",
-            Self::ClientShare => "client_share",
+            Self::ClientShare | Self::NoTurn | Self::TooManyDelayed => "client_share",
             Self::UnaskedUpgrade => "unasked_upgrade",
             Self::NoAnswer(error) => error.as_str(),
         }

@@ -181,7 +181,7 @@ impl Forward {
             if let Some(some) = doubts
                 && let Some(delay) = some.delay()
             {
-                let _place = self.delays.take(some.connection).ok_or(ForwardError::ClientShare)?;
+                let _place = self.delays.take(some.connection).ok_or(ForwardError::TooManyDelayed)?;
                 sleep(delay).await;
                 doubts = None;
             }
@@ -209,7 +209,7 @@ impl Forward {
             Weight::Unreviewed => self.turns.unreviewed.wait(client).await.map(HeavyTurn::Unreviewed),
             Weight::Costly => self.turns.costly.wait(client).await.map(|turn| HeavyTurn::Costly(self.turns.keep(turn))),
         };
-        turn.map(Some).ok_or(ForwardError::ClientShare)
+        turn.map(Some).ok_or(ForwardError::NoTurn)
     }
 
     /// A granted upgrade becomes a tunnel; any other answer is relayed.

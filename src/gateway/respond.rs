@@ -106,6 +106,26 @@ fn chain_for_clients(error: &ForwardError) -> String {
         | ForwardError::IdentityHeader(_)
         | ForwardError::NoIdentity
         | ForwardError::ClientShare
+        | ForwardError::NoTurn
+        | ForwardError::TooManyDelayed
         | ForwardError::UnaskedUpgrade => format!("kube-fanout: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_at_one_of_its_limits_is_told_which() {
+        for (why, told) in [
+            (ForwardError::ClientShare, "limits.forwardedPerClient"),
+            (ForwardError::NoTurn, "waited too long for earlier ones of this client"),
+            (ForwardError::TooManyDelayed, "too many requests of this connection are delayed"),
+        ] {
+            let rejection = error(&why, Verb::List);
+            assert_eq!((rejection.status.code().as_u16(), rejection.reason), (429, "client_share"));
+            assert!(rejection.status.message().contains(told), "{rejection:?}");
+        }
     }
 }

@@ -67,7 +67,9 @@ async fn a_client_is_its_user_with_any_credentials() {
     scene.upstream.grant("jane", "watch", "events");
     scene.upstream.grant("john", "watch", "events");
     assert_eq!(scene.get("jane-second-token", PODS).await.route, Route::Served);
-    for (path, refusal) in [(WATCH, "client_watches"), (EVENTS, "client_share")] {
+    for (path, refusal, field) in
+        [(WATCH, "client_watches", "limits.watchesPerClient"), (EVENTS, "client_share", "limits.forwardedPerClient")]
+    {
         let mut open = Vec::new();
         for token in ["jane-token", "jane-token 1"] {
             let authorization = format!("Bearer {token}");
@@ -76,6 +78,8 @@ async fn a_client_is_its_user_with_any_credentials() {
         for token in ["jane-token", "jane-token 2", "jane-second-token"] {
             let answer = scene.get(token, path).await;
             assert_eq!(answer.route, Route::Rejected(refusal.to_owned()), "{token} {path}");
+            let body = String::from_utf8_lossy(&answer.body);
+            assert!(body.contains(field), "{body}");
         }
         drop(scene.gateway.client.watch_with(EVENTS, &[("authorization", "Bearer john-token")]).await);
     }
@@ -128,6 +132,8 @@ async fn delayed_requests_keep_no_other_client_of_their_address_out() {
     let mut delayed: FuturesUnordered<_> = (600..720).map(|number| invented(&together, number)).collect();
     let first = delayed.next().await.unwrap();
     assert_eq!(first.route, Route::Rejected("client_share".to_owned()), "a connection has eight places");
+    let body = String::from_utf8_lossy(&first.body);
+    assert!(body.contains("too many requests of this connection are delayed"), "{body}");
     let (new, delayed) = tokio::join!(scene.get("new-token", MOST_RECENT), delayed.collect::<Vec<_>>());
     assert_eq!((new.status, new.route), (StatusCode::OK, forwarded("most_recent")));
     let refused = delayed.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).count();

@@ -46,7 +46,11 @@ use strip::strip_credentials;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// Upstream would merge the two impersonations.
-    #[error("the gateway's own credentials already impersonate a user, and impersonations cannot be nested")]
+    #[error(
+        "impersonations cannot be nested, and the gateway itself impersonates a user already: with \
+         identity.impersonation each client without a token (present a token, or configure identity.frontProxy), \
+         otherwise the user that its kubeconfig names"
+    )]
     Impersonation,
     /// Upstream would treat the gateway as the user.
     #[error("the user has no name")]
