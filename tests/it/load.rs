@@ -310,10 +310,10 @@ workloads:
 async fn informers_that_are_cut_come_back_with_their_version_and_list_only_if_it_is_forgotten() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();
-    let text = "duration: 8500ms
+    let text = "duration: 9s
 workloads:
-- {name: http2, clients: 6, http: 2, connections: 2, reconnect: {resource: configmaps, every: 3s, spread: 200ms}}
-- {name: http1, clients: 2, reconnect: {resource: configmaps, start: list, every: 3s}}
+- {name: http2, clients: 6, http: 2, connections: 2, reconnect: {resource: configmaps, every: 4s, spread: 200ms}}
+- {name: http1, clients: 2, reconnect: {resource: configmaps, start: list, every: 4s}}
 - {name: writes, rate: 20, churn: {objects: 5}}";
     let options = options(server.url(), text);
     let watches = async |count| {
