@@ -304,9 +304,8 @@ async fn a_watch_of_a_new_resource_is_taken_over() {
     assert!(event.starts_with(r#"{"type":"ADDED""#) && event.contains(r#""name":"one""#), "{event}");
 }
 
-/// An API server ignores what follows the token.
-#[tokio::test]
-async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
+/// Requests do not wait for a cache, and jane may watch config maps.
+async fn scene_with_little_room() -> Scene {
     let scene = Scene::start_with(|config| {
         config.reads.fill_wait = Duration::ZERO;
         config.limits.answer_bytes_per_client = ROOM;
@@ -315,6 +314,13 @@ async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
     for verb in ["list", "watch"] {
         scene.upstream.grant("jane", verb, "configmaps");
     }
+    scene
+}
+
+/// An API server ignores what follows the token.
+#[tokio::test]
+async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
+    let scene = scene_with_little_room().await;
     scene.sim.hold_requests("list", "configmaps");
     let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
     let long = format!("Bearer jane-token {}", "x".repeat(200 << 10));
@@ -336,14 +342,7 @@ async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
 async fn a_takeover_that_is_given_up_makes_room_for_another() {
     let long = "x".repeat(100 << 10);
     let headers = [("authorization", "Bearer jane-token"), ("x-real-ip", long.as_str())];
-    let scene = Scene::start_with(|config| {
-        config.reads.fill_wait = Duration::ZERO;
-        config.limits.answer_bytes_per_client = ROOM;
-    })
-    .await;
-    for verb in ["list", "watch"] {
-        scene.upstream.grant("jane", verb, "configmaps");
-    }
+    let scene = scene_with_little_room().await;
     let create = |name: &str| {
         let metadata = json!({"name": name, "namespace": "default"});
         scene.sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})).unwrap();
