@@ -245,7 +245,7 @@ fn main() -> ExitCode {
 
 /// The numbers of objects of `load`: those of a profile, and 0.
 fn objects() -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(0..=1_000_000)
+    clap::builder::RangedU64ValueParser::new().range(0..=load::OBJECTS_MAX as u64)
 }
 
 fn changes_per_second(text: &str) -> Result<f64, &'static str> {

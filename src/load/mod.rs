@@ -66,6 +66,9 @@ pub use slo::Condition;
 pub use splitter::Splitter;
 pub use text::text;
 
+/// The maximum number of objects, in a profile and on the command line.
+pub const OBJECTS_MAX: usize = 1_000_000;
+
 /// Parses the duration of a profile, for example `30s` or `1h30m`.
 ///
 /// # Errors

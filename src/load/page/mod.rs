@@ -294,11 +294,13 @@ fn processes(report: &Report) -> Markup {
                     @for process in &endpoint.processes {
                         tr {
                             td.text {
-                            (process.name)
-                            @if process.unread_turns > 0 {
-                                span.bad { " without " (process.unread_turns) " turns, in which it could not be read" }
+                                (process.name)
+                                @if process.unread_turns > 0 {
+                                    span.bad {
+                                        " without " (process.unread_turns) " turns, in which it could not be read"
+                                    }
+                                }
                             }
-                        }
                             td { (name(side, endpoint)) }
                             td.number { (format!("{:.2}", process.cpu_seconds)) }
                             td.number { (format!("{:.3}", process.cpu_seconds / endpoint.seconds.max(f64::EPSILON))) }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::apimachinery::GroupVersionResource;
 use crate::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
+use crate::load::OBJECTS_MAX;
 
 const DURATION: Duration = Duration::from_secs(30);
 /// Also the durations of the command line. A longer one might not fit into the clock.
@@ -24,7 +25,7 @@ pub(super) const CLIENTS: RangeInclusive<usize> = 1..=1_000_000;
 const STREAMS: usize = 100;
 pub(super) const RATE: RangeInclusive<f64> = 0.001..=1_000_000.0;
 pub(super) const LIMITS: RangeInclusive<usize> = 1..=1_000_000;
-const OBJECTS: RangeInclusive<usize> = 1..=1_000_000;
+const OBJECTS: RangeInclusive<usize> = 1..=OBJECTS_MAX;
 const WEIGHTS: RangeInclusive<usize> = 0..=1_000;
 const NODES: RangeInclusive<usize> = 0..=100_000;
 const BYTES: u64 = 2 << 10;
