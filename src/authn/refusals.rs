@@ -70,10 +70,21 @@ impl Refusals {
 
     /// Counts a refusal. Of concurrent ones some may be missed.
     pub(super) fn count(&self, address: ClientKey) {
+        // Those of an address with many are no part of a surge: by itself it would make every other address doubtful.
+        let is_surge = !self.are_many(address) && self.in_all.count();
+        self.add(address, if is_surge { FREE } else { 1 });
+    }
+
+    /// Counts credentials whose client has not waited for the answer. They count once in a surge, too, and make none:
+    /// where upstream is slow, clients give up that have done nothing wrong.
+    fn count_unanswered(&self, address: ClientKey) {
+        self.add(address, 1);
+    }
+
+    fn add(&self, address: ClientKey, refusals: u32) {
         let now = Instant::now();
-        let counts_for = if self.in_all.count() { FREE } else { 1 };
         let before = self.forgotten_at.get(&address, now).unwrap_or(now);
-        let forgotten = (before + FORGOTTEN_IN * counts_for).min(now + FORGOTTEN_IN * COUNTED_MAX);
+        let forgotten = (before + FORGOTTEN_IN * refusals).min(now + FORGOTTEN_IN * COUNTED_MAX);
         self.forgotten_at.insert(address, forgotten, forgotten - now);
     }
 
@@ -121,7 +132,7 @@ impl Unanswered<'_> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         if let Some(Doubts { refusals, address, .. }) = self.0 {
-            refusals.count(*address);
+            refusals.count_unanswered(*address);
         }
     }
 }
@@ -176,6 +187,32 @@ mod tests {
             refusals.count(address(1000));
         }
         assert!(!refusals.are_many(address(1000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_one_address_nor_clients_that_give_up_make_others_doubtful() {
+        let refusals = Arc::new(Refusals::new());
+        let [hostile, other] = ["hostile", "other"].map(|name| ClientKey::of(&name));
+        let draining = CancellationToken::new();
+        let doubts = |number: u8| {
+            let (peer, draining) = (Some(([192, 0, 2, number], 1024).into()), draining.clone());
+            Doubts::of(&refusals, &Connection { number: 0, peer, tls: false, client_certificate: None, draining })
+        };
+        for second in 0..10 {
+            for _ in 0..1000 {
+                refusals.count(hostile);
+            }
+            for number in 0..200 {
+                drop(doubts(number).sent());
+            }
+            advance(Duration::from_secs(1)).await;
+            // One surge at the beginning, of the refusals that are free of the address.
+            if second > 2 {
+                (0..FREE / 3).for_each(|_| refusals.count(other));
+                assert!(!refusals.are_many(other));
+            }
+        }
+        assert!(refusals.are_many(hostile) && !doubts(7).are_many());
     }
 
     #[tokio::test(start_paused = true)]
