@@ -23,8 +23,9 @@ use crate::{
 const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
 /// Reviews in flight, those that wait for their turn included; beyond them there is no verdict.
 const UNDER_WAY: Bound = Bound { most: 2000, limit: "access_reviews" };
-/// The same of one client. They all have their turn within [`TURN_WAIT_MAX`]. Since those of a client that asks for
-/// ever new reviews wait for most of the time, several such clients must not fill the pool.
+/// The same of one client. They all have their turn within [`TURN_WAIT_MAX`] where upstream takes up to 80 ms for each,
+/// or up to 20 ms while other clients use what is [common](COMMON). Since those of a client that asks for ever new
+/// reviews wait for most of the time, several such clients must not fill the pool.
 const UNDER_WAY_EACH: usize = 250;
 /// Reviews of one client that are sent to upstream at once; its others wait for their turn. To upstream all reviews
 /// come from the gateway, so that upstream's own fairness cannot tell the clients apart; this limit keeps one client
@@ -35,7 +36,7 @@ const AT_ONCE: usize = 5;
 const COMMON: usize = 4;
 /// Reviews of one client that are sent upstream as fast as its turns come: those of a controller that starts with
 /// thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its pods, has all
-/// of its reviews within three seconds.
+/// of its reviews within three seconds, where upstream takes some milliseconds for each.
 const FREE: u32 = 60;
 /// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
 /// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes,

@@ -26,7 +26,7 @@ pub enum ForwardError {
     /// The client's earlier requests of the same kind took too long; other clients' requests go on.
     #[error(
         "the request waited too long for earlier ones of this client: those with long selectors, and those whose \
-         access could not be reviewed, are sent one or two at a time"
+         access could not be reviewed, are sent a few at a time"
     )]
     NoTurn,
     /// The places for delayed requests of the connection are taken.

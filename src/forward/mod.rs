@@ -41,13 +41,13 @@ const DELAYED_AT_ONCE: usize = 8;
 /// Requests of one client that were not reviewed because there were too many, and are sent upstream at once; its others
 /// wait for their turn, which pauses after each. They cost upstream more than the reviews that they replace, and would
 /// come all at once. A turn ends with the head of the response, so that a watch does not keep it.
-const UNREVIEWED_AT_ONCE: usize = 2;
+const UNREVIEWED_AT_ONCE: usize = 1 + COMMON;
 /// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
 /// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
 const COSTLY_AT_ONCE: usize = 1;
-/// Such a request gives its turn back after this time, answered or not: where upstream needs long for the response, its
-/// own fairness has begun to look after the client, whose others need not wait.
-const COSTLY_TURN_MAX: Duration = Duration::from_secs(1);
+/// A request of either kind gives its turn back after this time, answered or not: where upstream needs long for the
+/// response, its own fairness has begun to look after the client, whose others need not wait.
+const HEAVY_TURN_MAX: Duration = Duration::from_secs(1);
 /// Unreviewed requests of all clients together, beyond the first of each.
 const COMMON: usize = 2;
 /// How long such a request waits for its turn before it is refused. Long, because a client that starts with many
@@ -74,18 +74,12 @@ struct HeavyTurns {
     unreviewed: PacedTurns,
     /// Of those with costly selectors.
     costly: PacedTurns,
-    costly_max: Duration,
+    turn_max: Duration,
     tasks: Tasks,
 }
 
-/// A turn of one of these kinds.
-#[derive(Debug)]
-#[expect(dead_code, reason = "held for its drop")]
-enum HeavyTurn {
-    Unreviewed(PacedTurn),
-    /// The task that has the turn gives it back when this is dropped.
-    Costly(oneshot::Sender<()>),
-}
+/// A turn of one of these kinds: the task that has it gives it back when this is dropped.
+type HeavyTurn = oneshot::Sender<()>;
 
 /// What is held until upstream's response begins.
 type Held = (Option<HeavyTurn>, Option<Turn>);
@@ -96,14 +90,14 @@ impl HeavyTurns {
         let unreviewed = PacedTurns::new(unreviewed, tasks.clone());
         let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
         let costly = PacedTurns::new(costly, tasks.clone());
-        Self { unreviewed, costly, costly_max: COSTLY_TURN_MAX, tasks: tasks.clone() }
+        Self { unreviewed, costly, turn_max: HEAVY_TURN_MAX, tasks: tasks.clone() }
     }
 
     /// Keeps a turn until what is returned is dropped, and no longer than it may last.
-    fn keep(&self, turn: PacedTurn) -> oneshot::Sender<()> {
+    fn keep(&self, turn: PacedTurn) -> HeavyTurn {
         let (held, released) = oneshot::channel();
-        let most = self.costly_max;
-        self.tasks.spawn("costly turn", async move {
+        let most = self.turn_max;
+        self.tasks.spawn("heavy turn", async move {
             drop(timeout(most, released).await);
             drop(turn);
         });
@@ -206,10 +200,10 @@ impl Forward {
         let Some(client) = requester.client else { return Ok(None) };
         let turn = match requester.weight {
             Weight::Usual => return Ok(None),
-            Weight::Unreviewed => self.turns.unreviewed.wait(client).await.map(HeavyTurn::Unreviewed),
-            Weight::Costly => self.turns.costly.wait(client).await.map(|turn| HeavyTurn::Costly(self.turns.keep(turn))),
+            Weight::Unreviewed => self.turns.unreviewed.wait(client).await,
+            Weight::Costly => self.turns.costly.wait(client).await,
         };
-        turn.map(Some).ok_or(ForwardError::NoTurn)
+        turn.map(|turn| Some(self.turns.keep(turn))).ok_or(ForwardError::NoTurn)
     }
 
     /// A granted upgrade becomes a tunnel; any other answer is relayed.

@@ -45,7 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const READY_FOR: Duration = Duration::from_secs(10);
 /// How many seconds later a client that could not be reviewed is reviewed again. At random, since after a cold start
 /// many watches of one user are ready at once, and may be more than the reviews that it may have.
-const REVIEW_AGAIN: Range<u64> = 20..40;
+const REVIEW_AGAIN: Range<u64> = 60..300;
 /// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
 
