@@ -329,6 +329,23 @@ async fn a_user_that_asks_something_new_all_the_time_is_reviewed_at_a_pace() {
 }
 
 #[tokio::test]
+async fn several_users_that_ask_much_share_what_is_free_of_the_pace() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let began = Instant::now();
+    let crowd = ["a", "b", "c", "d", "e"].map(|user| {
+        let urls: Vec<_> = (0..100).map(|number| format!("{PODS}?labelSelector=a%3D{number}")).collect();
+        let authorizer = &authorizer;
+        async move { future::join_all(urls.iter().map(|url| ask(authorizer, user, url))).await }
+    });
+    assert_eq!(future::join_all(crowd).await.concat(), vec![Ok(()); 500], "all come to their turn");
+    // Free are six of each and sixty in all; in the time T there are T / 20 ms more of each, and T / 10 ms in all. With
+    // sixty free for each it would be 780 ms.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis((500 - 5 * 6 - 60) * 20 / 7), "{took:?}");
+}
+
+#[tokio::test]
 async fn a_user_has_a_quarter_of_the_cached_verdicts() {
     const KEPT: usize = 8192 / 4;
     let reviewer = Reviewer::start(|_, _| Some(true)).await;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, Pace, PacedTurns, Share, Shares, Turns, share_of},
+    fairness::{ClientKey, Pace, PacedTurns, Share, Shares, Surge, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -38,6 +38,14 @@ const COMMON: usize = 4;
 /// thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its pods, has all
 /// of its reviews within three seconds, where upstream takes some milliseconds for each.
 const FREE: u32 = 60;
+/// Reviews of one client that are always free of its pace: what a client needs that lists and watches a few resources.
+const FEW: u32 = 5;
+/// Reviews of all clients beyond these that are free at once: as many as one client has, so that five that ask for ever
+/// new reviews do not delay everything else that upstream answers by the time that 300 take. In a surge of more,
+/// clients are at their pace after the first [`FEW`].
+const FREE_IN_ALL: u32 = FREE;
+/// A surge ends when such reviews come more slowly than one in this time.
+const INTERVAL_IN_ALL: Duration = Duration::from_millis(10);
 /// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
 /// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes,
 /// each of which begins anew every few minutes.
@@ -101,13 +109,15 @@ pub(super) struct Verdicts {
 impl Verdicts {
     pub(super) fn new(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
         let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait").with_common(COMMON);
+        let surge = Surge::new(FREE_IN_ALL, INTERVAL_IN_ALL, "access_reviews_in_all");
+        let pace = Pace::new(FREE, INTERVAL, "client_review_pace").with_surge(surge, FEW);
         Self {
             reviewer,
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
-            turns: PacedTurns::new(turns, tasks).at(Pace::new(FREE, INTERVAL, "client_review_pace")),
+            turns: PacedTurns::new(turns, tasks).at(pace),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dashmap::{DashMap, Entry};
 use tokio::time::Instant;
 
-use super::ClientKey;
+use super::{ClientKey, Surge};
 use crate::telemetry::limit_reached;
 
 /// The pace of each client.
@@ -21,6 +21,9 @@ pub struct Pace {
     paid_at: DashMap<ClientKey, Instant>,
     interval: Duration,
     free: u32,
+    /// All clients together, and what is free of it for each in a surge. `None` if each client has its pace whatever
+    /// others do.
+    in_all: Option<(Surge, u32)>,
     limit: &'static str,
 }
 
@@ -32,7 +35,15 @@ impl Pace {
     /// Each client may do `free` things at once, and then one in each interval. `limit` is counted in the metrics for
     /// each that has to wait.
     pub fn new(free: u32, interval: Duration, limit: &'static str) -> Self {
-        Self { paid_at: DashMap::new(), interval, free, limit }
+        Self { paid_at: DashMap::new(), interval, free, in_all: None, limit }
+    }
+
+    /// While there is a surge of what all clients do beyond their first `few` things, only these are free. So several
+    /// clients that use up what is free at the same time do not have several times as much of it, and others, which do
+    /// few things, notice nothing.
+    #[must_use]
+    pub fn with_surge(self, surge: Surge, few: u32) -> Self {
+        Self { in_all: Some((surge, few)), ..self }
     }
 
     /// The time at which the client may do the next thing, which is accounted for now.
@@ -57,11 +68,19 @@ impl Pace {
                 now
             }
         };
-        let begins = before.checked_sub(self.interval * self.free).map_or(now, |begins| begins.max(now));
+        let begins = before.checked_sub(self.interval * self.free(before - now)).map_or(now, |begins| begins.max(now));
         if begins > now {
             limit_reached(self.limit);
         }
         begins
+    }
+
+    /// The number of things that are free for a client in that much debt, one of which it does now.
+    fn free(&self, debt: Duration) -> u32 {
+        match &self.in_all {
+            Some((surge, few)) if debt > self.interval * *few && surge.count() => *few,
+            _ => self.free,
+        }
     }
 }
 
@@ -101,6 +120,24 @@ mod tests {
             assert_eq!(waits(&pace, jane, 1), [Duration::ZERO]);
             advance(INTERVAL).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn several_clients_share_what_is_free_beyond_the_first_few() {
+        let surge = Surge::new(10, INTERVAL / 4, "test surge");
+        let pace = Pace::new(9, INTERVAL, "test").with_surge(surge, 2);
+        let at_once = |client: &str, count| {
+            let waited = waits(&pace, ClientKey::of(&client), count);
+            waited.into_iter().take_while(|wait| wait.is_zero()).count()
+        };
+        assert_eq!(at_once("alone", 20), 10, "one client has all that is free for it");
+        let crowd = ["a", "b", "c", "d"].map(|name| at_once(name, 20));
+        assert_eq!(crowd, [3; 4], "in the surge that it began only the first few are free");
+        for number in 0..100 {
+            assert_eq!(at_once(&number.to_string(), 3), 3, "few things are no part of a surge");
+        }
+        advance(INTERVAL * 20).await;
+        assert_eq!(at_once("alone", 20), 10, "the surge is over, and all is paid");
     }
 
     #[tokio::test(start_paused = true)]
