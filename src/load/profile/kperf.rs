@@ -29,7 +29,8 @@ const SPEC_FIELDS: [&str; 9] =
     ["rate", "total", "duration", "conns", "client", "contentType", "disableHTTP2", "maxRetries", "requests"];
 const REQUESTS: &str = "one of staleList, quorumList, watchList, staleGet, quorumGet beside shares";
 const NAME: &str = "the name of an object";
-const LIST_FIELDS: [&str; 7] = ["group", "version", "resource", "namespace", "limit", "selector", "fieldSelector"];
+const LIST_FIELDS: [&str; 8] =
+    ["group", "version", "resource", "namespace", "limit", "selector", "seletor", "fieldSelector"];
 const WATCH_LIST_FIELDS: [&str; 6] = ["group", "version", "resource", "namespace", "selector", "fieldSelector"];
 const GET_FIELDS: [&str; 5] = ["group", "version", "resource", "namespace", "name"];
 
@@ -100,6 +101,8 @@ struct Target {
     name: Option<Scalar>,
     limit: Option<Scalar>,
     selector: Option<Scalar>,
+    /// The spelling of `selector` in lists, and the only one, until December 2025.
+    seletor: Option<Scalar>,
     field_selector: Option<Scalar>,
     #[serde(flatten)]
     unknown: Unknown,
@@ -341,6 +344,7 @@ fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) 
         ("name", &target.name),
         ("limit", &target.limit),
         ("selector", &target.selector),
+        ("seletor", &target.seletor),
         ("fieldSelector", &target.field_selector),
     ];
     for (name, _) in some.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
@@ -348,7 +352,15 @@ fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) 
     }
     // kperf allows empty texts, which mean the same as none.
     let text = |raw: &Option<Scalar>| raw.as_ref().map(|Scalar(text)| text.clone()).filter(|text| !text.is_empty());
-    let (namespace, labels, fields) = (text(&target.namespace), text(&target.selector), text(&target.field_selector));
+    let (namespace, fields) = (text(&target.namespace), text(&target.field_selector));
+    let labels = match (text(&target.selector), text(&target.seletor)) {
+        (Some(_), Some(_)) => {
+            let found = "given beside selector, of which it is an older spelling";
+            check.problem(&format!("{field}.seletor"), found, "one of the two");
+            None
+        }
+        (selector, seletor) => selector.or(seletor),
+    };
     if let Some(given) = namespace.as_ref().filter(|given| !validate::is_namespace(given)) {
         check.problem(&format!("{field}.namespace"), &crate::config::given(given), validate::NAMESPACE);
     }
@@ -428,6 +440,38 @@ specs:
         let [workload] = &profile.workloads[..] else { panic!("{profile:?}") };
         assert_eq!((workload.rate, workload.clients, workload.connections), (None, 2, 2));
         assert_eq!(workload.transport.encoding, WireEncoding::Protobuf);
+    }
+
+    #[test]
+    fn the_selector_of_a_list_has_two_spellings() {
+        let of = |fields: &str| {
+            let text = format!(
+                "version: 1\nspec: {{duration: 5, conns: 1, client: 1, \
+                 requests: [{{shares: 1, {fields}}}]}}"
+            );
+            Profile::parse("kperf", &text)
+        };
+        for fields in [
+            "staleList: {version: v1, resource: pods, seletor: app=b}",
+            "quorumList: {version: v1, resource: pods, seletor: app=b}",
+            "quorumList: {version: v1, resource: pods, selector: app=b, seletor: ''}",
+            "watchList: {version: v1, resource: pods, selector: app=b}",
+        ] {
+            let profile = of(fields).unwrap();
+            let Work::List(ListWork { selection, .. }) = &profile.workloads[0].work else { panic!("{profile:?}") };
+            assert_eq!(selection.labels.as_deref(), Some("app=b"), "{fields}");
+        }
+        for (fields, expected) in [
+            (
+                "staleList: {version: v1, resource: pods, selector: a=b, seletor: c=d}",
+                "staleList.seletor: given beside selector, of which it is an older spelling; allowed: one of the two",
+            ),
+            // kperf has never had it here, and would list everything.
+            ("watchList: {version: v1, resource: pods, seletor: a=b}", "watchList.seletor: no such field; allowed: "),
+        ] {
+            let problems = of(fields).unwrap_err().to_string();
+            assert!(problems.contains(expected), "{expected}\nis not in\n{problems}");
+        }
     }
 
     #[test]
