@@ -163,15 +163,16 @@ impl FromStr for Assertion {
 
     fn from_str(text: &str) -> Result<Self, NotAnAssertion> {
         let no_operator = || NotAnAssertion::Operator(text.to_owned());
-        let at = text.find(['<', '>', '=']).ok_or_else(no_operator)?;
-        let (name, rest) = text.split_at(at);
+        // First, since the name of a workload may contain anything, and what follows it no colon.
+        let (workload, condition) = match text.rsplit_once(':') {
+            Some((workload, condition)) => (Some(workload.trim().to_owned()), condition),
+            None => (None, text),
+        };
+        let at = condition.find(['<', '>', '=']).ok_or_else(no_operator)?;
+        let (name, rest) = condition.split_at(at);
         let operator = OPERATORS.iter().find_map(|(sign, operator)| Some((rest.strip_prefix(sign)?, *operator)));
         let (bound, operator) = operator.ok_or_else(no_operator)?;
         let (name, bound) = (name.trim(), bound.trim());
-        let (workload, name) = match name.rsplit_once(':') {
-            Some((workload, name)) => (Some(workload.to_owned()), name),
-            None => (None, name),
-        };
         let metric = metric(name).ok_or_else(|| NotAnAssertion::Metric(name.to_owned()))?;
         let bound = if matches!(metric, Metric::Time(..)) {
             milliseconds(bound).ok_or_else(|| NotAnAssertion::Time(bound.to_owned()))?
@@ -249,6 +250,21 @@ mod tests {
         }
         let of_one: Assertion = "lists:latency.p90<1s".parse().unwrap();
         assert_eq!(of_one.workload.as_deref(), Some("lists"));
+    }
+
+    #[test]
+    fn every_name_of_a_workload_can_be_given() {
+        for (text, name) in [
+            ("a<b: latency.p90 < 1s", "a<b"),
+            ("size>=5:errors==0", "size>=5"),
+            ("a=b:c:relists==0", "a=b:c"),
+            ("==:requests>1", "=="),
+        ] {
+            let assertion: Assertion = text.parse().unwrap();
+            assert_eq!((assertion.workload.as_deref(), assertion.to_string().as_str()), (Some(name), text));
+        }
+        let error = "a<b:errors".parse::<Assertion>().unwrap_err().to_string();
+        assert!(error.starts_with("\"a<b:errors\" has no operator"), "{error}");
     }
 
     #[test]
