@@ -312,6 +312,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             load::LoadError::InterruptedAgain => Some(EXIT_INTERRUPTED),
             load::LoadError::Seed { .. } => None,
             load::LoadError::Access(..)
+            | load::LoadError::NoKubeconfig(..)
             | load::LoadError::Endpoint(_)
             | load::LoadError::NoUsage(_)
             | load::LoadError::SameProcess(_)

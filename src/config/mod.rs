@@ -58,7 +58,7 @@ pub use server_address::{InvalidServerAddress, ServerAddress};
 pub use tls_files::{PemError, PemFile, TlsFiles, TlsPem};
 pub use tls_policy::{TlsPolicy, TlsVersion};
 pub use token_file::{TokenFile, TokenFileError};
-pub use upstream::{UpstreamConfigError, is_clear_text, with_needed_authorities};
+pub use upstream::{NoKubeconfig, UpstreamConfigError, is_clear_text, with_needed_authorities};
 
 // Also used to read other documents.
 pub(crate) use check::{Check, given, unexpanded};

@@ -27,17 +27,21 @@ pub enum UpstreamConfigError {
     Token,
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[source] Redacted),
-    /// The paths where it could have been.
     #[error(
-        "there is no kubeconfig ({}), and this is no pod of a cluster; name one in one of these ways:\n  \
-         --kubeconfig FILE\n  KUBECONFIG=FILE in the environment, as for kubectl\n  \
-         upstream.kubeconfig: FILE in the configuration of --config",
-        absent(.0)
+        "{0}; name one in one of these ways:\n  --kubeconfig FILE\n  \
+         KUBECONFIG=FILE in the environment, as for kubectl\n  \
+         upstream.kubeconfig: FILE in the configuration of --config"
     )]
-    NotFound(Vec<PathBuf>),
+    NotFound(NoKubeconfig),
     #[error("there is no kubeconfig, and the service account of this pod cannot be used")]
     ServiceAccount(#[source] InClusterError),
 }
+
+/// No kubeconfig was named, and there is none where kubectl looks. Contains the paths where it could have been. How one
+/// is named depends on the command.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no kubeconfig ({}), and this is no pod of a cluster", absent(.0))]
+pub struct NoKubeconfig(Vec<PathBuf>);
 
 fn absent(paths: &[PathBuf]) -> String {
     let absent = paths.iter().map(|path| format!("{} is not there{}", path.display(), unexpanded(path)));
@@ -49,7 +53,7 @@ impl From<InClusterError> for UpstreamConfigError {
     /// Every pod has the variables, and nothing else has them.
     fn from(error: InClusterError) -> Self {
         if matches!(error, InClusterError::ReadEnvironmentVariable(_)) {
-            Self::NotFound(kubectl_paths())
+            Self::NotFound(NoKubeconfig(kubectl_paths()))
         } else {
             Self::ServiceAccount(error)
         }

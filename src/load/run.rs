@@ -21,7 +21,7 @@ use super::{
     slo::API_RESPONSIVENESS,
     turn::{Course, Turned},
 };
-use crate::config::{Redacted, UpstreamConfig, UpstreamConfigError};
+use crate::config::{NoKubeconfig, Redacted, UpstreamConfig, UpstreamConfigError};
 
 /// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;
@@ -83,6 +83,11 @@ impl LoadOptions {
 pub enum LoadError {
     #[error("no access to {0}")]
     Access(Redacted, #[source] UpstreamConfigError),
+    #[error(
+        "no access to {0}: {1}; name one, or a server without TLS, in one of these ways:\n  --kubeconfig FILE\n  \
+         KUBECONFIG=FILE in the environment, as for kubectl\n  --url http://HOST:PORT"
+    )]
+    NoKubeconfig(Redacted, NoKubeconfig),
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error("{0} does not answer: {1}")]
@@ -243,7 +248,13 @@ impl Server {
             Some(url) if http::Uri::scheme_str(&url) != Some("https") => kube_client::Config::new(url),
             url => {
                 let named = Redacted::text(self.url.as_deref().unwrap_or("the kubeconfig's server"));
-                let mut config = self.access.resolve().await.map_err(|error| LoadError::Access(named, error))?;
+                let mut config = self.access.resolve().await.map_err(|error| {
+                    if let UpstreamConfigError::NotFound(none) = error {
+                        LoadError::NoKubeconfig(named, none)
+                    } else {
+                        LoadError::Access(named, error)
+                    }
+                })?;
                 config.cluster_url = url.unwrap_or_else(|| config.cluster_url.clone());
                 config
             }

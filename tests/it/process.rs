@@ -487,11 +487,15 @@ async fn without_a_kubeconfig_the_last_lines_say_how_to_name_one() {
         String::from_utf8(output.stderr).unwrap()
     };
     let looked = format!("({} is not there), and", home.path().join(".kube/config").display());
-    for args in [&["run"][..], &["load", "--profile", "kubelets"]] {
+    for (args, way) in [
+        (&["run"][..], "upstream.kubeconfig: FILE in the configuration of --config"),
+        (&["load", "--profile", "kubelets"], "--url http://HOST:PORT"),
+    ] {
         let text = said(kube_fanout(args).env_remove("KUBECONFIG")).await;
         assert!(text.contains(&looked), "{text}");
+        assert_eq!(text.contains("--config"), args == ["run"], "{args:?} does not have it: {text}");
         let last: Vec<_> = text.lines().rev().take(3).map(str::trim_start).collect();
-        let ways = ["upstream.kubeconfig: FILE in", "KUBECONFIG=FILE in", "--kubeconfig FILE"];
+        let ways = [way, "KUBECONFIG=FILE in", "--kubeconfig FILE"];
         assert!(last.iter().zip(ways).all(|(line, way)| line.starts_with(way)), "{text}");
     }
     // As kubectl takes them.
