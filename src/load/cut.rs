@@ -1,6 +1,6 @@
 //! Cuts: when the connections of informers are closed, as if a load balancer or a gateway had gone away.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -11,14 +11,23 @@ use tokio::{
 #[derive(Debug)]
 pub(super) struct Cutter {
     every: Duration,
-    /// The number and the time of the last order.
-    last: watch::Sender<(u64, Instant)>,
+    /// The last order; `None` before the first.
+    last: watch::Sender<Option<Order>>,
+}
+
+/// All connections are to be cut, each after its offset.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    number: u64,
+    at: Instant,
+    /// From this time on, no connection is cut any more.
+    end: Instant,
 }
 
 /// When the connection of one client is cut.
 #[derive(Debug)]
 pub(super) struct Cuts {
-    last: watch::Receiver<(u64, Instant)>,
+    last: watch::Receiver<Option<Order>>,
     /// How long after an order the connection is cut.
     offset: Duration,
     /// The next cut, once it is ordered.
@@ -27,16 +36,21 @@ pub(super) struct Cuts {
 
 impl Cutter {
     pub(super) fn new(every: Duration) -> Self {
-        Self { every, last: watch::Sender::new((0, Instant::now())) }
+        Self { every, last: watch::Sender::new(None) }
     }
 
-    /// Orders cuts from `began` on, until dropped.
-    pub(super) async fn run(self, began: Instant) {
+    /// Orders cuts within that time. Its end is that of the requests' schedule: while the last responses are awaited,
+    /// nothing is cut.
+    pub(super) async fn run(self, Range { start: began, end }: Range<Instant>) {
         let mut ticks = interval_at(began + self.every, self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        for number in 1.. {
             ticks.tick().await;
-            self.last.send_modify(|last| *last = (last.0 + 1, Instant::now()));
+            let at = Instant::now();
+            if at >= end {
+                return;
+            }
+            self.last.send_replace(Some(Order { number, at, end }));
         }
     }
 
@@ -50,25 +64,30 @@ impl Cutter {
 impl Cuts {
     /// Waits until the connection is to be cut. Returns the number of the cut.
     pub(super) async fn next(&mut self) -> u64 {
-        let (number, at) = match self.due {
-            Some(due) => due,
-            None if self.last.changed().await.is_ok() => {
-                let (number, ordered) = *self.last.borrow_and_update();
-                *self.due.insert((number, ordered + self.offset))
+        let (number, at) = loop {
+            match self.due {
+                Some(due) => break due,
+                None if self.last.changed().await.is_ok() => self.due = self.ordered(),
+                // No more cuts are ordered.
+                None => std::future::pending().await,
             }
-            // No more cuts are ordered: the turn has ended.
-            None => std::future::pending().await,
         };
         sleep_until(at).await;
         self.due = None;
         number
     }
 
+    /// The cut of the last order, if it is due before the end.
+    fn ordered(&mut self) -> Option<(u64, Instant)> {
+        let Order { number, at, end } = (*self.last.borrow_and_update())?;
+        let at = at + self.offset;
+        (at < end).then_some((number, at))
+    }
+
     /// Leaves out the cuts that were due while the client had no connection.
     pub(super) fn skip(&mut self) {
         if self.last.has_changed().unwrap_or_default() {
-            let (number, ordered) = *self.last.borrow_and_update();
-            self.due = Some((number, ordered + self.offset));
+            self.due = self.ordered();
         }
         self.due = self.due.filter(|(_, at)| *at > Instant::now());
     }
@@ -83,7 +102,7 @@ mod tests {
         let (cutter, began) = (Cutter::new(Duration::from_secs(10)), Instant::now());
         let mut all: Vec<_> = (0..4).map(|index| cutter.cuts(Duration::from_secs(4), index, 4)).collect();
         let mut cutting = tokio::task::JoinSet::new();
-        cutting.spawn(cutter.run(began));
+        cutting.spawn(cutter.run(began..began + Duration::from_secs(60)));
         for (number, seconds) in [(1, [10, 11, 12, 13]), (2, [20, 21, 22, 23])] {
             for (cuts, at) in all.iter_mut().zip(seconds) {
                 // A cancelled call does not postpone the cut.
@@ -94,5 +113,21 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(11)).await;
         all.iter_mut().for_each(Cuts::skip);
         assert_eq!((all[0].next().await, began.elapsed().as_secs()), (4, 40), "the cut at 30 s was left out");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_cut_from_the_end_on() {
+        let (cutter, began) = (Cutter::new(Duration::from_secs(10)), Instant::now());
+        let mut all: Vec<_> = (0..4).map(|index| cutter.cuts(Duration::from_secs(8), index, 4)).collect();
+        let mut cutting = tokio::task::JoinSet::new();
+        cutting.spawn(cutter.run(began..began + Duration::from_secs(24)));
+        let mut seconds = Vec::new();
+        for _ in 0..2 {
+            for cuts in &mut all {
+                let cut = tokio::time::timeout(Duration::from_secs(60), cuts.next()).await;
+                seconds.extend(cut.map(|_| began.elapsed().as_secs()));
+            }
+        }
+        assert_eq!(seconds, [10, 12, 14, 16, 20, 22], "those of the last two connections would come at 24 and 26 s");
     }
 }

@@ -350,6 +350,26 @@ workloads:
 }
 
 #[tokio::test]
+async fn no_connection_is_cut_while_the_last_responses_are_awaited() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.hold_requests("list", "configmaps");
+    // The list takes five seconds, until it times out.
+    let text = "duration: 500ms
+timeout: 5s
+workloads:
+- {name: hung, list: {resource: configmaps, limit: 5}}
+- {name: cut, reconnect: {resource: pods, every: 300ms}}
+- {name: spread, clients: 4, http: 2, connections: 4, reconnect: {resource: pods, every: 300ms, spread: 300ms}}";
+    let report = measured(&options(server.url(), text)).await;
+    assert!(report.endpoints[0].seconds >= 5.0, "{report:?}");
+    for (name, cuts) in [("cut", 1), ("spread", 3)] {
+        let cut = workload(&report, name);
+        assert!(cut.cuts <= cuts, "{cuts} are due within the duration: {cut:?}");
+    }
+}
+
+#[tokio::test]
 async fn slow_readers_read_slowly_and_their_ends_are_counted() {
     let sim = Sim::new();
     for index in 0..100 {

@@ -98,7 +98,7 @@ impl Course {
         side.recorders.iter().for_each(|recorder| recorder.begin());
         let began = Instant::now();
         let mut cutting = JoinSet::new();
-        cutters.into_iter().for_each(|cutter| drop(cutting.spawn(cutter.run(began))));
+        cutters.into_iter().for_each(|cutter| drop(cutting.spawn(cutter.run(began..began + self.duration))));
         self.send(side, requests, began).await;
         drop(cutting);
         let seconds = began.elapsed().as_secs_f64();
