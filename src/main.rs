@@ -313,6 +313,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             load::LoadError::Seed { .. } => None,
             load::LoadError::Access(..)
             | load::LoadError::NoKubeconfig(..)
+            | load::LoadError::OtherCluster(..)
             | load::LoadError::Endpoint(_)
             | load::LoadError::NoUsage(_)
             | load::LoadError::SameProcess(_)
@@ -470,6 +471,8 @@ fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
     new_files.keep();
     write_report(&report, &files)?;
     if is_json_shown {
+        let notes: String = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
+        io::stderr().write_all(notes.as_bytes()).ok();
         print(&json(&report)?)?;
     } else {
         let text = load::text(&report);

@@ -73,7 +73,7 @@ pub(super) fn words(failure: &Failure) -> String {
     format!("{}: {}", failure.kind, plain(&message))
 }
 
-async fn fetch(connection: &Channel, path: &str) -> Result<Value, Failure> {
+pub(super) async fn fetch(connection: &Channel, path: &str) -> Result<Value, Failure> {
     let body = connection.within(ASK_MAX, &RequestSpec::get(path)).await?;
     serde_json::from_slice(&body).map_err(|error| Failure::stream(&error))
 }

@@ -31,6 +31,7 @@ mod read;
 mod recorder;
 mod report;
 mod run;
+mod same_cluster;
 mod schedule;
 mod seed;
 mod side;

@@ -28,6 +28,8 @@ pub struct Report {
     pub interrupted: bool,
     /// Objects of the run that may not have been deleted, and why; `null` if there are none.
     pub left: Option<String>,
+    /// What the tool could not check or count, and readers have to know.
+    pub notes: Vec<String>,
     /// First `url`, then `against`.
     pub endpoints: Vec<EndpointReport>,
     pub assertions: Vec<AssertionReport>,
@@ -190,6 +192,7 @@ impl Report {
             profile: profile.name.clone(),
             interrupted,
             left: None,
+            notes: Vec::new(),
             endpoints,
             assertions: Vec::new(),
         }

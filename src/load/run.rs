@@ -16,7 +16,7 @@ use super::{
     progress::Progress,
     recorder::{Recorded, Recorder},
     report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
-    seed,
+    same_cluster, seed,
     side::Side,
     slo::API_RESPONSIVENESS,
     turn::{Course, Turned},
@@ -104,6 +104,11 @@ pub enum LoadError {
          kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
     )]
     NotForTests(String, String),
+    #[error(
+        "{0} and {1} show different clusters: the uids of their namespaces kube-system differ. All servers of a run \
+         have to show the same one; measure each cluster in a run of its own"
+    )]
+    OtherCluster(String, String),
     #[error("cannot create the objects of the run: {failure}{left}")]
     Seed { failure: String, left: String },
     #[error(
@@ -152,15 +157,7 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     refuse_same(options)?;
     let run = format!("{:06x}", fastrand::u32(..1 << 24));
     let sides = sides(options, &run).await?;
-    if !options.any_cluster {
-        for side in &sides {
-            refuse_strange(&side.endpoint).await?;
-            refuse_strange(&side.writes).await?;
-            for other in side.endpoint.others() {
-                refuse_strange(&Arc::new(other)).await?;
-            }
-        }
-    }
+    let notes = check_servers(options, &sides).await?;
     let churns = churns(&options.profile, &run);
     let mut seeds: Vec<_> = churns.iter().flatten().cloned().collect();
     if options.seed_objects > 0 {
@@ -191,9 +188,23 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         return Err(LoadError::Seed { failure: failure.to_string(), left });
     }
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
-    report.left = left;
+    (report.left, report.notes) = (left, notes);
     report.assertions = assertions.iter().map(|assertion| evaluate(assertion, &course, &sides[0], &report)).collect();
     Ok(report)
+}
+
+/// Refuses servers that load must not be put on. Returns what could not be checked, for the report.
+async fn check_servers(options: &LoadOptions, sides: &[Side]) -> Result<Vec<String>, LoadError> {
+    if !options.any_cluster {
+        for side in sides {
+            refuse_strange(&side.endpoint).await?;
+            refuse_strange(&side.writes).await?;
+            for other in side.endpoint.others() {
+                refuse_strange(&Arc::new(other)).await?;
+            }
+        }
+    }
+    same_cluster::check(sides).await
 }
 
 fn assertions(options: &LoadOptions) -> Result<Vec<Assertion>, LoadError> {

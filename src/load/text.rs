@@ -29,6 +29,7 @@ fn write(report: &Report, out: &mut String) -> std::fmt::Result {
     for EndpointReport { name, url, turns, seconds, .. } in &report.endpoints {
         writeln!(out, "  {name:<8} {url}  {seconds:.1} s in {turns} turn{}", if *turns == 1 { "" } else { "s" })?;
     }
+    report.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
     write!(out, "\n{:<40}{:>10}{:>10}{:>10}{:>10}{:>10}", "requests", "number", "/s", "events/s", "MB", "errors")?;
     writeln!(out, "{:>10}", "lists")?;
     each(report, |name, workload| {

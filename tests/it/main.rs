@@ -47,6 +47,7 @@ mod load_failures;
 mod load_lists;
 mod load_missing;
 mod load_profiles;
+mod load_same_cluster;
 // Caches that are started and stopped, drains.
 mod life;
 // Files that are written.

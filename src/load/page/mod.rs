@@ -52,6 +52,9 @@ fn head(report: &Report) -> Markup {
         @if let Some(left) = &report.left {
             p.warn { (left) }
         }
+        @for note in &report.notes {
+            p.warn { "Note: " (note) }
+        }
         table {
             thead { tr { th { "Endpoint" } th { "URL" } th.number { "Turns" } th.number { "Seconds" } } }
             tbody {
