@@ -13,7 +13,12 @@ use http::Method;
 use tokio::time::Instant;
 
 use super::{
-    channel::Channel, endpoint::RequestSpec, failure::Failure, objects, paths, profile::ChurnWork, read::Counted,
+    channel::Channel,
+    endpoint::RequestSpec,
+    failure::Failure,
+    objects, paths,
+    profile::{ChurnResource, ChurnWork},
+    read::Counted,
     recorder::now,
 };
 use crate::apimachinery::GroupVersionResource;
@@ -34,9 +39,9 @@ pub(super) struct Churn {
     next: AtomicUsize,
     /// The names of objects that exist besides those that are updated, the oldest first. Deletions take the first.
     temporary: Mutex<VecDeque<String>>,
-    /// The times of the turn's writes that the server has acknowledged, and whose events a watch of all objects cannot
-    /// miss: the newest [`WRITTEN_MAX`].
-    written: Mutex<VecDeque<u64>>,
+    /// The times of the turn's writes that the server has acknowledged, and whose events a watch of their object cannot
+    /// miss, and the number of the object: the newest [`WRITTEN_MAX`].
+    written: Mutex<VecDeque<(u64, usize)>>,
 }
 
 enum Write {
@@ -67,11 +72,11 @@ impl Churn {
     pub(super) async fn send(&self, channel: &Channel, number: u64) -> Result<Counted, Failure> {
         match self.kind(number) {
             Write::Update => {
-                let name = self.name(usize::try_from(number).unwrap_or_default() % self.work.objects);
-                let sent = now();
+                let index = usize::try_from(number).unwrap_or_default() % self.work.objects;
+                let (name, sent) = (self.name(index), now());
                 let body = Bytes::from(objects::change(&self.run, sent).to_string());
                 let counted = write(channel, Method::PATCH, &self.path(&name), Some((MERGE_PATCH, body))).await?;
-                self.acknowledged(sent);
+                self.acknowledged(sent, index);
                 Ok(counted)
             }
             Write::Create => {
@@ -112,7 +117,7 @@ impl Churn {
         let counted = write(channel, Method::POST, &self.collection(), body).await?;
         // A watch that is opened again does not show an object that was deleted meanwhile.
         if self.work.deletes == 0 {
-            self.acknowledged(sent);
+            self.acknowledged(sent, index);
         }
         Ok(counted)
     }
@@ -126,17 +131,45 @@ impl Churn {
         self.written().clear();
     }
 
-    /// The times of the writes of this turn whose events every watch of all objects has to receive.
-    pub(super) fn writes(&self) -> Vec<u64> {
+    /// The times of the writes of this turn whose events every watch of their object has to receive, and the number of
+    /// the object.
+    pub(super) fn writes(&self) -> Vec<(u64, usize)> {
         self.written().iter().copied().collect()
     }
 
-    fn acknowledged(&self, sent: u64) {
+    pub(super) fn run(&self) -> &str {
+        &self.run
+    }
+
+    pub(super) fn namespace(&self) -> String {
+        objects::namespace_name(&self.run)
+    }
+
+    pub(super) fn writes_pods(&self) -> bool {
+        self.work.resource == ChurnResource::Pods
+    }
+
+    /// The number of nodes that have its pods.
+    pub(super) fn nodes(&self) -> usize {
+        self.work.nodes
+    }
+
+    /// The number of the node to which an object is bound; `None` if it is bound to none.
+    pub(super) fn node_of(&self, index: usize) -> Option<usize> {
+        index.checked_rem(self.nodes()).filter(|_| self.writes_pods())
+    }
+
+    /// The number of the object with that name; `None` if it never writes such an object.
+    pub(super) fn index_of(&self, name: &str) -> Option<usize> {
+        objects::number(name.strip_prefix(&self.prefix)?.strip_prefix('-')?)
+    }
+
+    fn acknowledged(&self, sent: u64, index: usize) {
         let mut written = self.written();
         if written.len() == WRITTEN_MAX {
             written.pop_front();
         }
-        written.push_back(sent);
+        written.push_back((sent, index));
     }
 
     fn name(&self, index: usize) -> String {
@@ -144,14 +177,14 @@ impl Churn {
     }
 
     fn path(&self, name: &str) -> String {
-        paths::object(&self.work.resource.resource(), Some(&objects::namespace_name(&self.run)), name)
+        paths::object(&self.resource(), Some(&self.namespace()), name)
     }
 
     fn collection(&self) -> String {
-        paths::collection(&self.work.resource.resource(), Some(&objects::namespace_name(&self.run)))
+        paths::collection(&self.resource(), Some(&self.namespace()))
     }
 
-    fn written(&self) -> MutexGuard<'_, VecDeque<u64>> {
+    fn written(&self) -> MutexGuard<'_, VecDeque<(u64, usize)>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

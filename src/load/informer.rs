@@ -75,7 +75,7 @@ struct Known {
 impl Informers {
     /// Keeps the informer of one client running until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize, mut cuts: Option<Cuts>) {
-        let mut progress = Progress::new(First(&self.standing), self.recorder.client());
+        let mut progress = Progress::new(First(&self.standing), self.recorder.client(client));
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut known = Known { lists: !self.work.watch_list, ..Known::default() };
@@ -138,6 +138,7 @@ impl Informers {
                 let list = timeout(self.timeout, self.list(channel, selectors, known)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
                 (known.has_state, known.had_state, known.was_refused) = (true, true, false);
+                progress.skips_events(self.recorder.now());
                 if let Some(time) = progress.synced() {
                     self.recorder.lock().sync.add(time);
                 }

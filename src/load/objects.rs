@@ -14,28 +14,47 @@ pub(super) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "ku
 /// The label that identifies the run of an object.
 pub(super) const RUN: &str = "load.kube-fanout.io/run";
 /// The scheduler of pods that must not run. No scheduler has this name.
-const NO_SCHEDULER: &str = "load.kube-fanout.io";
+pub(super) const NO_SCHEDULER: &str = "load.kube-fanout.io";
+/// The prefix of the names of nodes, which do not exist.
+const NODE: &str = "load-node-";
 /// The words of filler text, which compresses about as well as real objects do.
 const WORDS: [&str; 8] = ["service", "endpoint", "example", "internal", "timeout", "retries", "zone", "8080"];
 
 /// The namespace of a run.
 pub(super) fn namespace(run: &str) -> Value {
     let name = namespace_name(run);
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels(run)}})
+    let labels: Value = labels(run).into_iter().collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
 pub(super) fn namespace_name(run: &str) -> String {
     format!("kube-fanout-load-{run}")
 }
 
-fn labels(run: &str) -> Value {
-    let (key, value) = MANAGED_BY;
-    json!({key: value, RUN: run})
+/// The labels of every object.
+pub(super) fn labels(run: &str) -> [(&'static str, &str); 2] {
+    [MANAGED_BY, (RUN, run)]
+}
+
+/// The name of the node with that number.
+pub(super) fn node_name(number: usize) -> String {
+    format!("{NODE}{number}")
+}
+
+/// The number of the node with that name; `None` if it is no node of the tool.
+pub(super) fn node_number(name: &str) -> Option<usize> {
+    number(name.strip_prefix(NODE)?)
+}
+
+/// A number at the end of a name, as the tool writes it.
+pub(super) fn number(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number: &usize| number.to_string() == text)
 }
 
 /// Object `index` with the timestamp `now`.
 pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now: u64) -> Value {
     let mut rng = Rng::with_seed(index as u64);
+    let labels: Value = labels(run).into_iter().collect();
     let mut object = match work.resource {
         ChurnResource::ConfigMaps => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}}),
         ChurnResource::Pods => pod(work.nodes, name, index),
@@ -43,7 +62,7 @@ pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now:
     object["metadata"] = json!({
         "name": name,
         "namespace": namespace_name(run),
-        "labels": labels(run),
+        "labels": labels,
         "annotations": {SENT: stamp(now, run)},
     });
     let missing = work.bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
@@ -83,7 +102,7 @@ fn pod(nodes: usize, name: &str, index: usize) -> Value {
         },
     });
     if nodes > 0 {
-        pod["spec"]["nodeName"] = format!("load-node-{}", index % nodes).into();
+        pod["spec"]["nodeName"] = node_name(index % nodes).into();
     }
     pod
 }

@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::profile::{ReadVersion, Selection, Start};
+use super::profile::{CLIENT, ReadVersion, Selection, Start};
 use crate::apimachinery::GroupVersionResource;
 
 /// The characters that are encoded in a query's value: all except these and alphanumeric ones.
@@ -60,11 +60,16 @@ pub(super) fn selectors(selection: &Selection, client: usize) -> String {
     let mut query = Vec::new();
     for (name, selector) in [("labelSelector", &selection.labels), ("fieldSelector", &selection.fields)] {
         if let Some(selector) = selector {
-            let selector = selector.replace("{client}", &client.to_string());
+            let selector = for_client(selector, client);
             query.push(format!("{name}={}", utf8_percent_encode(&selector, VALUE)));
         }
     }
     query.join("&")
+}
+
+/// The selector of the client with that number.
+pub(super) fn for_client(selector: &str, client: usize) -> String {
+    selector.replace(CLIENT, &client.to_string())
 }
 
 /// The path with the parts of a query that are not empty.

@@ -14,6 +14,7 @@ use hdrhistogram::Histogram;
 use tokio::time::Instant;
 
 use super::{
+    demand::Due,
     failure::{ErrorKind, Failure, Failures},
     timeline::Timeline,
     waits::{Clients, Missing, Waiting},
@@ -137,20 +138,19 @@ impl Recorder {
         self.clock().began = Some(Instant::now());
     }
 
-    /// Adds a client that receives events, for this turn.
-    pub(super) fn client(&self) -> Waiting {
-        self.clients.add()
+    /// Adds the client with that number, which receives events, for this turn.
+    pub(super) fn client(&self, number: usize) -> Waiting {
+        self.clients.add(number)
     }
 
-    /// Whether no client waits for its objects, its connection, or the event of the write at `newest`.
-    pub(super) fn have_all(&self, newest: Option<u64>) -> bool {
-        self.clients.have_all(newest)
+    /// Whether no client waits for its objects, its connection, or the event of a write that is due.
+    pub(super) fn have_all(&self, due: &Due) -> bool {
+        self.clients.have_all(due)
     }
 
-    /// Counts what the clients still wait for, with the time that they have waited so far. `writes` are the times of
-    /// those writes whose events all of them have to receive, the oldest first.
-    pub(super) fn give_up(&self, writes: &[u64]) {
-        let Missing { objects, lost, events } = self.clients.missing(writes, self.now());
+    /// Counts what the clients still wait for, with the time that they have waited so far.
+    pub(super) fn give_up(&self, due: &Due) {
+        let Missing { objects, lost, events } = self.clients.missing(due, self.now());
         let (at, mut recorded) = (self.at(), self.lock());
         objects.iter().for_each(|time| recorded.sync.add(*time));
         lost.iter().for_each(|time| recorded.back.add(*time));

@@ -9,6 +9,7 @@ use super::{
     assertion::Rates,
     churn::Churn,
     cluster::{self, TEST_CLUSTER},
+    demand::Demand,
     endpoint::{Endpoint, Fallback},
     failure::{ErrorKind, Failure},
     processes::Process,
@@ -157,8 +158,11 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     refuse_same(options)?;
     let run = format!("{:06x}", fastrand::u32(..1 << 24));
     let sides = sides(options, &run).await?;
-    let notes = check_servers(options, &sides).await?;
+    let mut notes = check_servers(options, &sides).await?;
     let churns = churns(&options.profile, &run);
+    let workloads = &options.profile.workloads;
+    let demands: Vec<_> = workloads.iter().map(|workload| Demand::new(workload, &churns)).collect();
+    notes.extend(demands.iter().zip(workloads).filter_map(|(demand, workload)| demand.note(workload)));
     let mut seeds: Vec<_> = churns.iter().flatten().cloned().collect();
     if options.seed_objects > 0 {
         seeds.push(Arc::new(Churn::new(&only_there(options.seed_objects), &run, churns.len())));
@@ -168,6 +172,7 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
         duration: options.profile.duration / u32::try_from(turns).unwrap_or(u32::MAX),
         profile: options.profile.clone(),
         churns,
+        demands,
         processes: processes(options).await?,
         progress: Progress::new(&options.profile),
         stop: stop.clone(),

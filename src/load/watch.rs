@@ -41,7 +41,7 @@ pub(super) struct Watches {
 impl Watches {
     /// Keeps the watch of one client open until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize) {
-        let mut progress = Progress::new(First(&self.standing), self.recorder.client());
+        let mut progress = Progress::new(First(&self.standing), self.recorder.client(client));
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut newest = self.newest.clone();
@@ -72,7 +72,10 @@ impl Watches {
                 // The old version may have expired. If no newer one can be read, the watch fails with its own error.
                 let Selection { resource, namespace, .. } = &self.work.selection;
                 let asked = read::newest(&channel, resource, namespace.as_deref());
-                newest = timeout(self.timeout, asked).await.ok().and_then(Result::ok).unwrap_or(newest);
+                if let Ok(Ok(version)) = timeout(self.timeout, asked).await {
+                    newest = version;
+                    progress.skips_events(self.recorder.now());
+                }
             }
         }
     }
@@ -178,6 +181,13 @@ impl<'a> Progress<'a> {
         Some(self.waiting.lock().objects.take()?.elapsed())
     }
 
+    /// Records that events of writes before that time need not come any more: they are in a list that the client has
+    /// read, or it starts at a newer version.
+    pub(super) fn skips_events(&self, before: u64) {
+        let mut waits = self.waiting.lock();
+        waits.newest = waits.newest.max(before);
+    }
+
     pub(super) fn opened(&mut self) {
         self.repeated = self.newest;
     }
@@ -223,7 +233,7 @@ impl<'a> Progress<'a> {
     /// Takes what a piece of the response has brought: events, and perhaps the version up to which the client knows
     /// everything.
     fn take(&mut self, version: Option<String>) {
-        self.waiting.lock().newest = self.newest;
+        self.skips_events(self.newest);
         if let Some(position) = &mut self.position {
             position.version = version.or(position.version.take());
         }

@@ -61,19 +61,88 @@ settle: 200ms
 workloads:
 - {name: watches, clients: 3, http: 2, watch: {resource: configmaps}}
 - {name: informers, clients: 2, informer: {resource: configmaps}}
-- {name: selected, watch: {resource: configmaps, labelSelector: a=b}}
+- {name: own, clients: 2, watch: {resource: configmaps, labelSelector: app.kubernetes.io/managed-by=kube-fanout-load}}
+- {name: others, watch: {resource: configmaps, labelSelector: a=b}}
+- {name: elsewhere, watch: {resource: configmaps, namespace: default}}
 - {name: writes, rate: 20, churn: {objects: 5}}";
     let report = measured(&options(server.url(), text)).await;
     let writes = workload(&report, "writes").requests;
-    for (name, clients) in [("watches", 3), ("informers", 2)] {
+    for (name, clients) in [("watches", 3), ("informers", 2), ("own", 2)] {
         let watches = workload(&report, name);
         let delay = watches.event_delay.as_ref().unwrap();
         assert_eq!(errors(watches), ["undelivered"], "{watches:?}");
         assert_eq!(delay.count, clients * writes, "each write counts once for each client: {watches:?}");
         assert!(delay.max >= 200.0, "{watches:?}");
     }
-    let selected = workload(&report, "selected");
-    assert!(selected.errors.is_empty() && selected.event_delay.is_none(), "{selected:?}");
+    for name in ["others", "elsewhere"] {
+        let selected = workload(&report, name);
+        assert!(selected.errors.is_empty() && selected.event_delay.is_none(), "{selected:?}");
+    }
+    let text = kube_fanout::load::text(&report);
+    assert!(!text.contains("note: "), "what each of them has to receive is known: {text}");
+}
+
+#[tokio::test]
+async fn events_that_have_not_come_count_for_the_clients_whose_selectors_match() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.hold_new_watches(true);
+    let text = "duration: 500ms
+settle: 200ms
+workloads:
+- {name: nodes, clients: 5, http: 2, watch: {resource: pods, fieldSelector: 'spec.nodeName=load-node-{client}'}}
+- {name: node, clients: 3, informer: {resource: pods, fieldSelector: spec.nodeName=load-node-1}}
+- {name: one, watch: {resource: pods, fieldSelector: metadata.name=load-5-2}}
+- {name: phases, watch: {resource: pods, fieldSelector: status.phase=Pending}}
+- {name: unlabelled, watch: {resource: pods, labelSelector: '!injected'}}
+- {name: writes, rate: 20, churn: {resource: pods, objects: 4, nodes: 2}}";
+    let report = measured(&options(server.url(), text)).await;
+    let writes = workload(&report, "writes").requests;
+    let undelivered = |name| match &workload(&report, name).errors[..] {
+        [] => 0,
+        [error] if error.kind == "undelivered" => error.count,
+        errors => panic!("{errors:?}"),
+    };
+    // Each pod belongs to one of the first two clients. Pods are written in turn: 0, 1, 2, 3.
+    assert_eq!(undelivered("nodes"), writes);
+    assert_eq!(undelivered("node"), 3 * (writes / 2));
+    assert_eq!(undelivered("one"), (writes + 1) / 4);
+    for name in ["phases", "unlabelled"] {
+        assert_eq!(undelivered(name), 0, "a server may have changed that");
+    }
+    let text = kube_fanout::load::text(&report);
+    for words in ["note: phases: ", "(\"status.phase=Pending\")", "note: unlabelled: ", "(\"!injected\")"] {
+        assert!(text.contains(words), "{words} in {text}");
+    }
+    assert_eq!(text.matches("note: ").count(), 2, "{text}");
+}
+
+#[tokio::test]
+async fn what_a_list_has_brought_is_not_missed_as_an_event() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.hold_new_watches(true);
+    // Each object is written once.
+    let text = "duration: 60s
+workloads:
+- {informer: {resource: configmaps, start: list, fieldSelector: metadata.name=load-1-0}}
+- {rate: 20, churn: {objects: 2000}}";
+    let written = async |count| {
+        let written = async || (sim.counts().requests("patch", "configmaps") >= count).then_some(());
+        until("objects are written", written).await;
+    };
+    let mut options = options(server.url(), text);
+    options.profile.duration = std::time::Duration::from_secs(5);
+    let lose = async {
+        written(5).await;
+        sim.forget_history();
+        sim.hold_new_watches(false);
+        sim.release_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), lose);
+    let informers = workload(&report, "informer");
+    assert_eq!((informers.lists, informers.relists), (2, 1), "{informers:?}");
+    assert_eq!(errors(informers), ["event_410"], "{informers:?}");
 }
 
 #[tokio::test]

@@ -14,6 +14,8 @@ use crate::config::{Problems, parse_document};
 pub use built_in::BUILT_IN;
 pub(super) use validate::DURATIONS;
 
+/// Stands in selectors for the number of the client.
+pub(super) const CLIENT: &str = "{client}";
 /// `kind` of a profile; its `apiVersion` is the one of the configuration.
 pub(super) const KIND: &str = "LoadProfile";
 
@@ -283,9 +285,9 @@ impl Work {
 }
 
 impl Selection {
-    /// Whether it selects all objects of the resource.
-    pub(super) fn is_everything(&self) -> bool {
-        self.namespace.is_none() && self.labels.is_none() && self.fields.is_none()
+    /// Whether its clients select different objects.
+    pub(super) fn depends_on_client(&self) -> bool {
+        [&self.labels, &self.fields].into_iter().flatten().any(|selector| selector.contains(CLIENT))
     }
 }
 

@@ -13,14 +13,15 @@ use super::{
     channel::Channel,
     churn::Churn,
     cut::Cutter,
+    demand::{Demand, Due},
     endpoint::Endpoint,
     failure::{ErrorKind, Failure},
     informer::Informers,
     paths,
     processes::{Process, Usage},
     profile::{
-        HttpVersion, InformerWork, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start,
-        Transport, WatchWork, Work, Workload,
+        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
+        WatchWork, Work, Workload,
     },
     progress::Progress,
     read::{self, Counted, Reads},
@@ -46,6 +47,8 @@ pub(super) struct Course {
     pub(super) duration: Duration,
     /// The objects of each workload that writes.
     pub(super) churns: Vec<Option<Arc<Churn>>>,
+    /// What the clients of each workload have to receive of their writes.
+    pub(super) demands: Vec<Demand>,
     pub(super) processes: Vec<Process>,
     pub(super) progress: Progress,
     pub(super) stop: CancellationToken,
@@ -102,11 +105,11 @@ impl Course {
         self.send(side, requests, began).await;
         drop(cutting);
         let seconds = began.elapsed().as_secs_f64();
-        let writes: Vec<_> = self.workloads().map(|(_, workload)| self.writes_for(&workload.work)).collect();
-        self.settle(side, &writes).await;
+        let due: Vec<_> = self.demands.iter().map(|demand| demand.due(&self.churns)).collect();
+        self.settle(side, &due).await;
         // Neither what an interruption has cut short nor what the profile does not wait for is missing.
         if !self.stop.is_cancelled() && !self.profile.settle.is_zero() {
-            side.recorders.iter().zip(&writes).for_each(|(recorder, writes)| recorder.give_up(writes));
+            side.recorders.iter().zip(&due).for_each(|(recorder, due)| recorder.give_up(due));
         }
         side.recorders.iter().for_each(|recorder| recorder.end());
         let end = self.usage().await;
@@ -301,33 +304,16 @@ impl Course {
         }
     }
 
-    /// The times of the turn's writes whose events every client of that work has to receive, the oldest first.
-    fn writes_for(&self, work: &Work) -> Vec<u64> {
-        let selection = match work {
-            Work::Watch(WatchWork { selection, .. })
-            | Work::Informer(InformerWork { selection, .. })
-            | Work::Reconnect(ReconnectWork { informer: InformerWork { selection, .. }, .. }) => selection,
-            Work::Get { .. } | Work::List(_) | Work::SlowReader(_) | Work::Churn(_) => return Vec::new(),
-        };
-        if !selection.is_everything() {
-            return Vec::new();
-        }
-        let of_resource = self.churns.iter().flatten().filter(|churn| churn.resource() == selection.resource);
-        let mut writes: Vec<_> = of_resource.flat_map(|churn| churn.writes()).collect();
-        writes.sort_unstable();
-        writes
-    }
-
     /// Waits for the events of the last writes, and for clients that have not all objects or are not back.
-    async fn settle(&self, side: &Side, writes: &[Vec<u64>]) {
+    async fn settle(&self, side: &Side, due: &[Due]) {
         let has = |wanted: fn(&Work) -> bool| self.workloads().any(|(_, workload)| wanted(&workload.work));
         let watches = |work: &Work| matches!(work, Work::Watch(_) | Work::Informer(_) | Work::Reconnect(_));
         if !has(watches) {
             return;
         }
-        // Of watches with selectors it is not known which events are theirs.
+        // Of some selectors it is not known which events match them, and those of deletions have no timestamp.
         let quiet_for = if has(|work| matches!(work, Work::Churn(_))) { QUIET } else { Duration::ZERO };
-        let have_all = || side.recorders.iter().zip(writes).all(|(of, writes)| of.have_all(writes.last().copied()));
+        let have_all = || side.recorders.iter().zip(due).all(|(recorder, due)| recorder.have_all(due));
         let came = || side.recorders.iter().map(|recorder| recorder.lock().delay.count()).sum::<u64>();
         let quiet = async {
             let (mut last, mut since) = (came(), Instant::now());

@@ -112,7 +112,7 @@ async fn a_planted_delay_of_events_is_the_event_delay() {
     let (channel, _server) = channel(events).await;
     let standing = Semaphore::new(0);
     let answer = channel.open(&RequestSpec::get("/api/v1/pods?watch=true")).await.unwrap();
-    let mut progress = watch::Progress::new(First(&standing), recorder.client());
+    let mut progress = watch::Progress::new(First(&standing), recorder.client(0));
     let reading = watch::read(&recorder, answer, &mut progress);
     // All have come, and the watch stays open.
     timeout(PLANTED * 2 * u32::try_from(COUNT).unwrap(), reading).await.unwrap_err();
