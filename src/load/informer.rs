@@ -298,6 +298,7 @@ mod tests {
             (ErrorKind::Connect, true, ("5", true)),
             (ErrorKind::Stream, true, ("5", true)),
             (ErrorKind::Status(429), true, ("5", true)),
+            (ErrorKind::Status(429), false, ("5", false)),
             (ErrorKind::Event(410), true, ("5", false)),
             (ErrorKind::Status(410), true, ("5", false)),
             (ErrorKind::Status(410), false, ("", false)),
