@@ -7,8 +7,9 @@ use super::{
     assertion::Outcome,
     processes::Usage,
     profile::{Profile, Workload},
-    recorder::{Recorded, Times},
+    recorder::Recorded,
     timeline::{Interval, Timeline},
+    times::Times,
 };
 use crate::config::API_VERSION;
 

@@ -5,24 +5,22 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Assertion, Condition, EndpointError, Named, Profile, Report,
+    Assertion, Condition, EndpointError, LoadError, Named, Profile, Report,
     assertion::Rates,
     churn::Churn,
-    cluster::{self, TEST_CLUSTER},
     demand::Demand,
     endpoint::{Endpoint, Fallback},
-    failure::{ErrorKind, Failure},
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
     recorder::{Recorded, Recorder},
-    report::{AssertionReport, EndpointReport, ProcessReport, WorkloadReport},
-    same_cluster, seed,
+    report::AssertionReport,
+    rounds::take_turns,
+    seed, servers,
     side::Side,
-    slo::API_RESPONSIVENESS,
-    turn::{Course, Turned},
+    turn::Course,
 };
-use crate::config::{NoKubeconfig, Redacted, UpstreamConfig, UpstreamConfigError};
+use crate::config::{Redacted, UpstreamConfig, UpstreamConfigError};
 
 /// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;
@@ -79,62 +77,6 @@ impl LoadOptions {
     }
 }
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error("no access to {0}")]
-    Access(Redacted, #[source] UpstreamConfigError),
-    #[error(
-        "no access to {0}: {1}; name one, or a server without TLS, in one of these ways:\n  --kubeconfig FILE\n  \
-         KUBECONFIG=FILE in the environment, as for kubectl\n  --url http://HOST:PORT"
-    )]
-    NoKubeconfig(Redacted, NoKubeconfig),
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    #[error("{0} does not answer: {1}")]
-    Unreachable(String, String),
-    /// The server, the status and message of its answer, and what to do.
-    #[error("{0} refuses GET /version: {1}; {2}")]
-    Refused(String, String, &'static str),
-    #[error(
-        "{0} does not answer GET /version as an API server does: {1}; --url is the address of an API server or gateway"
-    )]
-    Foreign(String, String),
-    #[error(
-        "{0} does not look like a cluster for tests{1}, and load can take a cluster down. If it is one: \
-         kubectl label namespace default {TEST_CLUSTER}=true, or --i-know-this-is-a-test-cluster"
-    )]
-    NotForTests(String, String),
-    #[error(
-        "{0} and {1} show different clusters: the uids of their namespaces kube-system differ. All servers of a run \
-         have to show the same one; measure each cluster in a run of its own"
-    )]
-    OtherCluster(String, String),
-    #[error("cannot create the objects of the run: {failure}{left}")]
-    Seed { failure: String, left: String },
-    #[error(
-        "cannot read the CPU and memory of the process {0:?}: --pid requires the id of a process on this machine, \
-         --metrics a URL whose response contains process_cpu_seconds_total"
-    )]
-    NoUsage(String),
-    #[error("two processes have the name {0:?}: --pid and --metrics take each name once")]
-    SameProcess(String),
-    #[error("no workload has the name {0:?} of --assert; there are: {1}")]
-    NoWorkload(String, String),
-    #[error("--assert {API_RESPONSIVENESS} is about gets, lists and writes, and the profile has none")]
-    NoCalls,
-    #[error(
-        "interrupted again, so that objects of the run may be left, in a namespace with the label \
-         app.kubernetes.io/managed-by=kube-fanout-load"
-    )]
-    InterruptedAgain,
-    #[error(
-        "nothing was measured at a server, which answered no request of any workload; check its address and the \
-         credentials"
-    )]
-    NothingMeasured,
-}
-
 /// Measures until the profile's duration is over or `shutdown` resolves.
 ///
 /// # Errors
@@ -158,7 +100,7 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     refuse_same(options)?;
     let run = format!("{:06x}", fastrand::u32(..1 << 24));
     let sides = sides(options, &run).await?;
-    let mut notes = check_servers(options, &sides).await?;
+    let mut notes = servers::check(options.any_cluster, &sides).await?;
     let churns = churns(&options.profile, &run);
     let workloads = &options.profile.workloads;
     let demands: Vec<_> = workloads.iter().map(|workload| Demand::new(workload, &churns)).collect();
@@ -196,20 +138,6 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     (report.left, report.notes) = (left, notes);
     report.assertions = assertions.iter().map(|assertion| evaluate(assertion, &course, &sides[0], &report)).collect();
     Ok(report)
-}
-
-/// Refuses servers that load must not be put on. Returns what could not be checked, for the report.
-async fn check_servers(options: &LoadOptions, sides: &[Side]) -> Result<Vec<String>, LoadError> {
-    if !options.any_cluster {
-        for side in sides {
-            refuse_strange(&side.endpoint).await?;
-            refuse_strange(&side.writes).await?;
-            for other in side.endpoint.others() {
-                refuse_strange(&Arc::new(other)).await?;
-            }
-        }
-    }
-    same_cluster::check(sides).await
 }
 
 fn assertions(options: &LoadOptions) -> Result<Vec<Assertion>, LoadError> {
@@ -279,57 +207,6 @@ impl Server {
     }
 }
 
-async fn refuse_strange(endpoint: &Arc<Endpoint>) -> Result<(), LoadError> {
-    match cluster::is_for_tests(endpoint).await {
-        Ok(cluster::Looks::ForTests) => Ok(()),
-        Ok(cluster::Looks::Strange(unread)) => {
-            let unread: String = unread.iter().map(|what| format!("; {what}")).collect();
-            Err(LoadError::NotForTests(endpoint.url().to_owned(), unread))
-        }
-        Err(failure) => Err(unanswered(endpoint, &failure)),
-    }
-}
-
-/// Why it is not known what cluster it is.
-fn unanswered(endpoint: &Endpoint, failure: &Failure) -> LoadError {
-    let (url, words) = (endpoint.url().to_owned(), cluster::words(failure));
-    let advice = match failure.kind {
-        ErrorKind::Status(401 | 403) if endpoint.tls.is_none() => {
-            "credentials are only sent with TLS: use the server's https:// address"
-        }
-        ErrorKind::Status(401) => "name other credentials with --kubeconfig or --context",
-        ErrorKind::Status(403) => {
-            "give the kubeconfig's user the right, or name another one with --kubeconfig or --context"
-        }
-        ErrorKind::Status(500..) => "the server, or what it is behind, is not well",
-        ErrorKind::Status(400) if failure.message.contains("HTTPS") => "it speaks TLS: use its https:// address",
-        ErrorKind::Status(_) | ErrorKind::Stream => return LoadError::Foreign(url, words),
-        ErrorKind::Handshake => return LoadError::Unreachable(url, format!("{failure}{}", of_handshake(failure))),
-        ErrorKind::Connect
-        | ErrorKind::Timeout
-        | ErrorKind::Event(_)
-        | ErrorKind::Unsent
-        | ErrorKind::Unsynced
-        | ErrorKind::Away
-        | ErrorKind::Undelivered => {
-            return LoadError::Unreachable(url, failure.to_string());
-        }
-    };
-    LoadError::Refused(url, words, advice)
-}
-
-/// What to do about a handshake that failed, by the words of TLS.
-fn of_handshake(failure: &Failure) -> &'static str {
-    if failure.message.contains("invalid peer certificate") {
-        "; check the kubeconfig (--kubeconfig, --context): its certificate-authority has to be the one of this server, \
-         and its tls-server-name, or else the address, a name in the certificate"
-    } else if failure.message.contains("corrupt message") {
-        "; if the server speaks plain HTTP, use its http:// address"
-    } else {
-        ""
-    }
-}
-
 fn churns(profile: &Profile, run: &str) -> Vec<Option<Arc<Churn>>> {
     let churn = |(index, work): (usize, &Work)| match work {
         Work::Churn(work) => Some(Arc::new(Churn::new(work, run, index))),
@@ -390,61 +267,6 @@ async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<Str
     Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"))
 }
 
-async fn take_turns(course: &Course, sides: &[Side], turns: usize) -> Vec<EndpointReport> {
-    let mut totals: Vec<_> = sides.iter().map(|_| Total::new(course)).collect();
-    for round in 0..turns {
-        for index in order(round, sides.len()) {
-            if !course.stop.is_cancelled() {
-                totals[index].add(&course.turn(&sides[index]).await);
-            }
-        }
-    }
-    totals.into_iter().zip(sides).map(|(total, side)| total.report(course, side)).collect()
-}
-
-/// The order of the sides in a round. It alternates: what grows during a run, such as the history of a server, does not
-/// always meet the same side.
-fn order(round: usize, sides: usize) -> Vec<usize> {
-    let all = 0..sides;
-    if round.is_multiple_of(2) { all.collect() } else { all.rev().collect() }
-}
-
-/// The turns of one endpoint.
-struct Total {
-    turns: usize,
-    seconds: f64,
-    processes: Vec<ProcessReport>,
-}
-
-impl Total {
-    fn new(course: &Course) -> Self {
-        let processes = course.processes.iter().map(|process| ProcessReport::new(&process.name)).collect();
-        Self { turns: 0, seconds: 0.0, processes }
-    }
-
-    fn add(&mut self, turned: &Turned) {
-        self.turns += 1;
-        self.seconds += turned.seconds;
-        for (process, usage) in self.processes.iter_mut().zip(&turned.usage) {
-            process.add(usage);
-        }
-    }
-
-    fn report(self, course: &Course, side: &Side) -> EndpointReport {
-        let workloads = course.profile.workloads.iter().zip(&side.recorders);
-        EndpointReport {
-            name: side.endpoint.name,
-            url: side.endpoint.url().to_owned(),
-            turns: self.turns,
-            seconds: (self.seconds * 1e3).round() / 1e3,
-            workloads: workloads
-                .map(|(workload, recorder)| WorkloadReport::new(workload, &recorder.lock(), self.seconds))
-                .collect(),
-            processes: self.processes,
-        }
-    }
-}
-
 fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
     let workloads = course.profile.workloads.iter().zip(&side.recorders);
     let mut all = Recorded::default();
@@ -457,16 +279,4 @@ fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report
         rates.events += workload.events_per_second;
     }
     AssertionReport::new(assertion, &assertion.evaluate(&all, rates), report.interrupted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neither_side_always_comes_first() {
-        let turns: Vec<_> = (0..4).flat_map(|round| order(round, 2)).collect();
-        assert_eq!(turns, [0, 1, 1, 0, 0, 1, 1, 0]);
-        assert_eq!(order(1, 1), [0]);
-    }
 }

@@ -1,5 +1,7 @@
 //! One turn: all workloads of a profile on one endpoint for a while.
 
+mod client;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
@@ -20,21 +22,19 @@ use super::{
     paths,
     processes::{Process, Usage},
     profile::{
-        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, Transport,
-        WatchWork, Work, Workload,
+        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, WatchWork,
+        Work, Workload,
     },
     progress::Progress,
-    read::{self, Counted, Reads},
+    read::{self, Reads},
     recorder::Recorder,
     schedule::Schedule,
     side::Side,
     slow_reader::SlowReaders,
     watch::Watches,
 };
+use client::{Client, Requests, channels};
 
-/// The delay of a client without a schedule whose request reached no server: an immediate retry would show nothing new,
-/// and a failure that needs no answer would keep a thread of this program busy.
-const NO_SERVER_PAUSE: Duration = Duration::from_millis(100);
 /// No more events are expected if none arrived for this long.
 const QUIET: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -62,13 +62,6 @@ pub(super) struct Turned {
     /// The usage of each process before watches were opened, when requests began, and at the end; `None` if it cannot
     /// be determined.
     pub(super) usage: Vec<[Option<Usage>; 3]>,
-}
-
-/// The requests of a workload's clients.
-#[derive(Clone, Debug)]
-enum Requests {
-    Reads(Arc<Reads>, Transport),
-    Churn(Arc<Churn>),
 }
 
 /// The clients that run during a whole turn.
@@ -329,54 +322,6 @@ impl Course {
             () = quiet => {}
             () = sleep(self.profile.settle) => {}
             () = self.stop.cancelled() => {}
-        }
-    }
-}
-
-/// The number of each client of a workload, and the connection that it uses.
-fn channels(endpoint: &Arc<Endpoint>, workload: &Workload) -> Vec<(usize, Arc<Channel>)> {
-    let channel = |_| Arc::new(Channel::new(endpoint.clone(), workload.transport.http));
-    let channels: Vec<_> = (0..workload.connections).map(channel).collect();
-    (0..workload.clients).map(|client| (client, channels[client % channels.len()].clone())).collect()
-}
-
-/// A client that sends requests.
-struct Client {
-    number: usize,
-    channel: Arc<Channel>,
-    requests: Requests,
-    schedule: Arc<Schedule>,
-    recorder: Arc<Recorder>,
-    timeout: Duration,
-    is_on_schedule: bool,
-}
-
-impl Client {
-    async fn run(self) {
-        while let Some(due) = self.schedule.next().await {
-            let sent = timeout(self.timeout, self.send(due.number)).await;
-            let latency = due.at.elapsed();
-            match sent.unwrap_or_else(|_| Err(Failure::timeout())) {
-                Ok(Counted { first_byte, bytes }) => {
-                    self.recorder.answered(latency, first_byte.duration_since(due.at), bytes);
-                }
-                Err(failure) => {
-                    let has_server = !matches!(failure.kind, ErrorKind::Connect | ErrorKind::Handshake);
-                    self.recorder.failed(failure, latency);
-                    if !has_server && !self.is_on_schedule {
-                        sleep(NO_SERVER_PAUSE).await;
-                    }
-                }
-            }
-            let mut recorded = self.recorder.lock();
-            recorded.lag = recorded.lag.max(due.lag);
-        }
-    }
-
-    async fn send(&self, number: u64) -> Result<Counted, Failure> {
-        match &self.requests {
-            Requests::Reads(reads, transport) => reads.send(&self.channel, *transport, self.number, number).await,
-            Requests::Churn(churn) => churn.send(&self.channel, number).await,
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::load::{
     connection::handshake,
     endpoint::RequestSpec,
     objects,
-    profile::WireEncoding,
-    recorder::Times,
+    profile::{Transport, WireEncoding},
+    times::Times,
     watch::{self, First},
 };
 

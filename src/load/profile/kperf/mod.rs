@@ -3,16 +3,18 @@
 //! Settings that this tool does not support are reported as problems with their place. It ignores only what kperf
 //! ignores, too, and on which machines its runners are.
 
+mod request;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
 use super::{
-    HttpVersion, ListWork, Pages, Profile, ReadVersion, Selection, Transport, WireEncoding, Work, Workload,
-    validate::{self, CLIENTS, DURATIONS, LIMITS, RATE},
+    HttpVersion, Profile, Transport, WireEncoding, Work, Workload,
+    validate::{self, CLIENTS, DURATIONS, RATE},
 };
-use crate::apimachinery::GroupVersionResource;
 use crate::config::{Check, Location, Problem, Problems, Scalar, Unknown};
+use request::Request;
 
 /// The longest duration of kperf's profiles, in seconds: a week, as in a profile of this tool.
 const SECONDS: std::ops::RangeInclusive<usize> = 1..=7 * 24 * 3600;
@@ -23,17 +25,9 @@ const TOTAL: usize = 1000;
 const RUNNERS: std::ops::RangeInclusive<usize> = CLIENTS;
 const RATES: &str = "requests per second, from 0.001 to 1000000; 0 for no limit";
 const GROUP_FIELDS: [&str; 3] = ["count", "loadProfile", "nodeAffinity"];
-const SHARES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 const DOCUMENT_FIELDS: [&str; 4] = ["version", "description", "specs", "spec"];
 const SPEC_FIELDS: [&str; 9] =
     ["rate", "total", "duration", "conns", "client", "contentType", "disableHTTP2", "maxRetries", "requests"];
-const REQUESTS: &str = "one of staleList, quorumList, watchList, staleGet, quorumGet beside shares";
-const NAME: &str = "the name of an object";
-const LIST_FIELDS: [&str; 8] =
-    ["group", "version", "resource", "namespace", "limit", "selector", "seletor", "fieldSelector"];
-const WATCH_LIST_FIELDS: [&str; 6] = ["group", "version", "resource", "namespace", "selector", "fieldSelector"];
-const GET_FIELDS: [&str; 5] = ["group", "version", "resource", "namespace", "name"];
-
 /// Runners that all have the same profile.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -72,38 +66,6 @@ struct Spec {
     disable_http2: Option<Scalar>,
     max_retries: Option<Scalar>,
     requests: Option<Vec<Request>>,
-    #[serde(flatten)]
-    unknown: Unknown,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Request {
-    shares: Option<Scalar>,
-    stale_list: Option<Target>,
-    quorum_list: Option<Target>,
-    watch_list: Option<Target>,
-    stale_get: Option<Target>,
-    quorum_get: Option<Target>,
-    /// `put`, `patch`, `postDel` and `getPodLog` as well.
-    #[serde(flatten)]
-    unknown: Unknown,
-}
-
-/// The fields of all kinds of requests; the validation checks which kind has which fields.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Target {
-    group: Option<Scalar>,
-    version: Option<Scalar>,
-    resource: Option<Scalar>,
-    namespace: Option<Scalar>,
-    name: Option<Scalar>,
-    limit: Option<Scalar>,
-    selector: Option<Scalar>,
-    /// The spelling of `selector` in lists, and the only one, until December 2025.
-    seletor: Option<Scalar>,
-    field_selector: Option<Scalar>,
     #[serde(flatten)]
     unknown: Unknown,
 }
@@ -240,7 +202,7 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec, runners: usize) -> (Dura
     }
     // client-go asks for gzip unless told otherwise.
     let transport = Transport { http, encoding, gzip: true };
-    let requests = requests(check, &at("requests"), spec);
+    let requests = request::of_spec(check, &at("requests"), spec.requests.as_deref().unwrap_or_default());
     if rate == 0.0 && requests.len() > 1 {
         check.problem(
             &at("rate"),
@@ -259,132 +221,10 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec, runners: usize) -> (Dura
     (duration, requests.into_iter().map(workload).collect())
 }
 
-/// The shares, the name and the work of each request that has any shares.
-fn requests(check: &mut Check, field: &str, spec: &Spec) -> Vec<(usize, String, Work)> {
-    let mut found = Vec::new();
-    for (index, request) in spec.requests.iter().flatten().enumerate() {
-        let field = format!("{field}[{index}]");
-        check.unknown(
-            &field,
-            &request.unknown,
-            &["shares", "staleList", "quorumList", "watchList", "staleGet", "quorumGet"],
-        );
-        let shares = check.number(&format!("{field}.shares"), request.shares.as_ref(), 0, &SHARES);
-        let kinds: [(&str, &Option<Target>, Rules); 5] = [
-            ("staleList", &request.stale_list, |check, field, target| list(check, field, target, ReadVersion::Any)),
-            ("quorumList", &request.quorum_list, |check, field, target| {
-                list(check, field, target, ReadVersion::MostRecent)
-            }),
-            ("watchList", &request.watch_list, watch_list),
-            ("staleGet", &request.stale_get, |check, field, target| get(check, field, target, ReadVersion::Any)),
-            ("quorumGet", &request.quorum_get, |check, field, target| {
-                get(check, field, target, ReadVersion::MostRecent)
-            }),
-        ];
-        let given: Vec<_> =
-            kinds.into_iter().filter_map(|(name, target, rules)| Some((name, target.as_ref()?, rules))).collect();
-        match &given[..] {
-            [(name, target, rules)] => {
-                let work = rules(check, &format!("{field}.{name}"), target);
-                // kperf sends no requests without shares.
-                found.extend(work.filter(|_| shares > 0).map(|work| (shares, format!("{name}-{index}"), work)));
-            }
-            [] if !request.unknown.is_empty() => {}
-            _ => check.problem(&field, "no kind of request, or more than one", REQUESTS),
-        }
-    }
-    if found.is_empty() && check.problems.is_empty() {
-        check.problem(field, "no request has shares above 0", "shares of 1 or more for at least one request");
-    }
-    found
-}
-
-type Rules = fn(&mut Check, &str, &Target) -> Option<Work>;
-
-fn list(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -> Option<Work> {
-    let selection = selection(check, field, target, &LIST_FIELDS)?;
-    let limit = target.limit.as_ref().filter(|Scalar(text)| text != "0");
-    if version == ReadVersion::Any && limit.is_some() {
-        check.problem(
-            &format!("{field}.limit"),
-            "given for a stale list, which API servers do not split into pages",
-            "a limit in quorumList only",
-        );
-    }
-    let limit = limit.map(|limit| check.number(&format!("{field}.limit"), Some(limit), *LIMITS.start(), &LIMITS));
-    Some(Work::List(ListWork { selection, version, limit, pages: Pages::First }))
-}
-
-fn watch_list(check: &mut Check, field: &str, target: &Target) -> Option<Work> {
-    let selection = selection(check, field, target, &WATCH_LIST_FIELDS)?;
-    Some(Work::List(ListWork { selection, version: ReadVersion::MostRecent, limit: None, pages: Pages::WatchList }))
-}
-
-fn get(check: &mut Check, field: &str, target: &Target, version: ReadVersion) -> Option<Work> {
-    let Selection { resource, namespace, .. } = selection(check, field, target, &GET_FIELDS)?;
-    let name = check.text(&format!("{field}.name"), target.name.as_ref());
-    match &name {
-        None => check.problem(&format!("{field}.name"), "missing", NAME),
-        Some(name) if !name.bytes().all(is_in_path) => {
-            check.problem(&format!("{field}.name"), &crate::config::given(name), NAME);
-        }
-        Some(_) => {}
-    }
-    Some(Work::Get { resource, namespace, name, version })
-}
-
-/// Whether a byte of a name stands for itself in a path.
-fn is_in_path(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'/' | b'%' | b'?' | b'#')
-}
-
-fn selection(check: &mut Check, field: &str, target: &Target, allowed: &[&str]) -> Option<Selection> {
-    check.unknown(field, &target.unknown, allowed);
-    let some = [
-        ("name", &target.name),
-        ("limit", &target.limit),
-        ("selector", &target.selector),
-        ("seletor", &target.seletor),
-        ("fieldSelector", &target.field_selector),
-    ];
-    for (name, _) in some.iter().filter(|(name, value)| value.is_some() && !allowed.contains(name)) {
-        check.problem(&format!("{field}.{name}"), "no such field", &allowed.join(", "));
-    }
-    // kperf allows empty texts, which mean the same as none.
-    let text = |raw: &Option<Scalar>| raw.as_ref().map(|Scalar(text)| text.clone()).filter(|text| !text.is_empty());
-    let (namespace, fields) = (text(&target.namespace), text(&target.field_selector));
-    let labels = match (text(&target.selector), text(&target.seletor)) {
-        (Some(_), Some(_)) => {
-            let found = "given beside selector, of which it is an older spelling";
-            check.problem(&format!("{field}.seletor"), found, "one of the two");
-            None
-        }
-        (selector, seletor) => selector.or(seletor),
-    };
-    if let Some(given) = namespace.as_ref().filter(|given| !validate::is_namespace(given)) {
-        check.problem(&format!("{field}.namespace"), &crate::config::given(given), validate::NAMESPACE);
-    }
-    let group = text(&target.group).filter(|group| group != "core").unwrap_or_default();
-    let (Some(version), Some(resource)) = (text(&target.version), text(&target.resource)) else {
-        check.problem(field, "version or resource is missing", "both, and group unless it is the core group");
-        return None;
-    };
-    let name = if group.is_empty() { format!("{resource}.{version}") } else { format!("{resource}.{version}.{group}") };
-    let Some(resource) = validate::resource(&name) else {
-        check.problem(
-            &format!("{field}.resource"),
-            &crate::config::given(&name),
-            "a plural like pods, a version like v1",
-        );
-        return None;
-    };
-    let resource: GroupVersionResource = resource;
-    Some(Selection { resource, namespace, labels, fields })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::profile::{ListWork, Pages, ReadVersion};
 
     const PROFILE: &str = "version: 1
 description: what a dashboard does
