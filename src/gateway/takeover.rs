@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body::Frame;
 use tokio::{
     sync::{oneshot, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
@@ -43,8 +43,9 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a takeover that is ready may wait for its client.
 const READY_FOR: Duration = Duration::from_secs(10);
-/// How many seconds later a client that could not be reviewed is reviewed again. At random, since after a cold start
-/// many watches of one user are ready at once, and may be more than the reviews that it may have.
+/// How many seconds later a client that could not be reviewed, for its request or for a takeover, is reviewed again. At
+/// random, since after a cold start many watches of one user are ready at once, and may be more than the reviews that
+/// it may have.
 const REVIEW_AGAIN: Range<u64> = 60..300;
 /// How long to wait for events from upstream before asking whether there were none.
 const QUIET: Duration = Duration::from_secs(2);
@@ -71,6 +72,8 @@ pub(super) struct Candidate {
     representations: Vec<Representation>,
     /// The version up to which the client has received everything, if there is one.
     told: watch::Sender<Option<ResourceVersion>>,
+    /// When the first takeover is tried.
+    not_before: Instant,
 }
 
 /// Upstream's answer to a candidate.
@@ -159,8 +162,20 @@ impl Candidate {
         // Without room, the watch stays with upstream.
         let held = room.keep((bytes + credentials.own_bytes()).saturating_sub(USUAL_BYTES))?;
         let context = RequestContext { uri: head.uri().clone(), credentials, ..context.clone() };
+        // A review has failed just now.
+        let not_before = Instant::now() + if is_for_want_of_a_review(why) { review_pause() } else { Duration::ZERO };
         let (stages, told) = (stages.clone(), watch::Sender::default());
-        Some(Box::new(Self { stages, request: head, context, room, _room: held, options, representations, told }))
+        Some(Box::new(Self {
+            stages,
+            request: head,
+            context,
+            room,
+            _room: held,
+            options,
+            representations,
+            told,
+            not_before,
+        }))
     }
 
     /// Follows upstream's answer, if it is the stream that memory would send.
@@ -219,13 +234,14 @@ impl Candidate {
     async fn attempt(self: Arc<Self>, representation: Representation) -> Result<Box<Ready>, NotNow> {
         let Self { stages, context, .. } = &*self;
         let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
+        sleep_until(self.not_before).await;
         loop {
             let (instance, told, behind) = self.instance(representation).await?;
             let granted = match stages.permission.grant(context, target, Instant::now(), None, || None).await {
                 Ok(granted) => granted,
-                Err(ForwardReason::TooManyReviews | ForwardReason::NoVerdict) => {
+                Err(why) if is_for_want_of_a_review(why) => {
                     drop(instance);
-                    sleep(Duration::from_secs(fastrand::u64(REVIEW_AGAIN))).await;
+                    sleep(review_pause()).await;
                     continue;
                 }
                 Err(_) => return Err(NotNow::Never),
@@ -371,19 +387,30 @@ fn needed<B>(request: &Request<B>) -> Option<(Request<()>, usize)> {
 
 /// Whether a watch that is forwarded for this reason could come from memory later.
 fn may_pass(why: ForwardReason) -> bool {
-    matches!(
-        why,
-        ForwardReason::CacheFilling
-            | ForwardReason::FillFailed
-            | ForwardReason::Undiscovered
-            | ForwardReason::UnknownResource
-            | ForwardReason::BeforeFill
-            | ForwardReason::OutsideHistory
-            | ForwardReason::NotReached
-            | ForwardReason::NoBookmark
-            | ForwardReason::Unproven
-            | ForwardReason::Stale
-    )
+    is_for_want_of_a_review(why)
+        || matches!(
+            why,
+            ForwardReason::CacheFilling
+                | ForwardReason::FillFailed
+                | ForwardReason::Undiscovered
+                | ForwardReason::UnknownResource
+                | ForwardReason::BeforeFill
+                | ForwardReason::OutsideHistory
+                | ForwardReason::NotReached
+                | ForwardReason::NoBookmark
+                | ForwardReason::Unproven
+                | ForwardReason::Stale
+        )
+}
+
+/// Whether upstream was not asked, or has not said, who the client is and what it may read.
+fn is_for_want_of_a_review(why: ForwardReason) -> bool {
+    matches!(why, ForwardReason::TooManyReviews | ForwardReason::NoVerdict)
+}
+
+/// The time until the next review, after one that failed.
+fn review_pause() -> Duration {
+    Duration::from_secs(fastrand::u64(REVIEW_AGAIN))
 }
 
 impl Ready {

@@ -1,17 +1,24 @@
 //! Watches that were forwarded and that memory takes over while they are open: the client sees no difference.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::sim::{Counts, Features, Refusal, Sim};
+use kube_fanout::{
+    config::{ClientsConfig, Config},
+    sim::{Counts, Features, Refusal, Sim},
+};
 use serde_json::json;
-use tokio::{join, time::timeout};
+use tempfile::TempDir;
+use tokio::{
+    join,
+    time::{Instant, timeout},
+};
 
 use crate::{
-    delegated::{Scene, TTL},
-    harness::{Route, Watch, World, passing, skip, until, within},
+    delegated::{PODS, Scene, TTL, WATCH_INTERVAL, events, forwarded},
+    harness::{Route, Watch, World, passing, skip, until, upstream::pod, within},
     reads::{definition, widget},
 };
 
@@ -21,6 +28,7 @@ const STEP: Duration = Duration::from_millis(500);
 const BACKOFF: Duration = Duration::from_secs(2);
 /// What a client's answers may hold, where that is little: a small list from memory takes most of it.
 const ROOM: u64 = 150_000;
+const JANE: [(&str, &str); 1] = [("authorization", "Bearer jane-token")];
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// A cold gateway whose fills stop at their first request, and whose reads do not wait for fills.
@@ -317,6 +325,11 @@ async fn scene_with_little_room() -> Scene {
     scene
 }
 
+fn create_config_map(scene: &Scene, name: &str) {
+    let metadata = json!({"name": name, "namespace": "default"});
+    scene.sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})).unwrap();
+}
+
 /// An API server ignores what follows the token.
 #[tokio::test]
 async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
@@ -325,7 +338,7 @@ async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
     let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
     let long = format!("Bearer jane-token {}", "x".repeat(200 << 10));
     let _long = scene.gateway.client.watch_with(&path, &[("authorization", &long)]).await;
-    let _usual = scene.gateway.client.watch_with(&path, &[("authorization", "Bearer jane-token")]).await;
+    let _usual = scene.gateway.client.watch_with(&path, &JANE).await;
     scene.sim.release_requests();
     let one_is_left =
         |counts: &Counts| counts.requests("watch", "configmaps") > 2 && counts.open_watches("configmaps") == 2;
@@ -341,16 +354,12 @@ async fn a_watch_with_more_credentials_than_there_is_room_for_stays_upstream() {
 #[tokio::test]
 async fn a_takeover_that_is_given_up_makes_room_for_another() {
     let long = "x".repeat(100 << 10);
-    let headers = [("authorization", "Bearer jane-token"), ("x-real-ip", long.as_str())];
+    let headers = [JANE[0], ("x-real-ip", long.as_str())];
     let scene = scene_with_little_room().await;
-    let create = |name: &str| {
-        let metadata = json!({"name": name, "namespace": "default"});
-        scene.sim.create(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})).unwrap();
-    };
     scene.sim.hold_requests("list", "configmaps");
     let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
     let mut given_up = scene.gateway.client.watch_with(&path, &headers).await;
-    create("a");
+    create_config_map(&scene, "a");
     assert!(given_up.line().await.unwrap().unwrap().contains(r#""name":"a""#));
     // The client is reviewed when the cache is filled, and may not watch any more.
     scene.upstream.revoke("jane", "watch", "configmaps");
@@ -370,8 +379,145 @@ async fn a_takeover_that_is_given_up_makes_room_for_another() {
         timeout(STEP, is_over).await.is_ok().then_some(watch)
     };
     let mut taken_over = until("another takeover", another).await;
-    create("b");
+    create_config_map(&scene, "b");
     for watch in [&mut given_up, &mut taken_over] {
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+    }
+}
+
+/// At most this much later a client that could not be reviewed is reviewed again.
+const REVIEW_AGAIN: Duration = Duration::from_secs(300);
+
+/// No cache stops, and no watch ends, while a test waits for a review.
+const LONG: Duration = Duration::from_secs(50_000);
+
+/// A watch of Jane's that is forwarded because she could not be reviewed.
+struct Unreviewed {
+    watch: Watch,
+    path: String,
+    audit: PathBuf,
+    _folder: TempDir,
+}
+
+impl Unreviewed {
+    /// The scene, and the audit log of the watch that is to come.
+    async fn scene(change: impl FnOnce(&mut Config)) -> (Scene, TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let scene = Scene::start_with(|config| {
+            config.audit.path = Some(folder.path().join("audit.log"));
+            config.cache.idle_timeout = LONG;
+            change(config);
+        });
+        (scene.await, folder)
+    }
+
+    async fn open(scene: &Scene, folder: TempDir) -> Self {
+        let revision = scene.sim.revision();
+        let path = format!("/api/v1/pods?watch=1&resourceVersion={revision}&timeoutSeconds={}", LONG.as_secs());
+        let watch = scene.gateway.client.watch_with(&path, &JANE).await;
+        Self { watch, path, audit: folder.path().join("audit.log"), _folder: folder }
+    }
+
+    fn is_taken_over(&self) -> bool {
+        events(&self.audit).iter().any(|event| event["requestURI"] == self.path)
+    }
+
+    /// Waits for the takeover, and checks that the watch goes on, and ends with its right.
+    async fn is_continued_while_jane_may(mut self, scene: &Scene) {
+        let is_over = until("the takeover", async || self.is_taken_over().then_some(()));
+        passing(STEP * 2, is_over).await;
+        scene.sim.create(pod("default", "b", "x")).unwrap();
+        assert!(self.watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
+        scene.upstream.revoke("jane", "watch", "pods");
+        let revoked = Instant::now();
+        let (rest, route) = passing(WATCH_INTERVAL / 4, self.watch.rest()).await;
+        assert_eq!(rest, "");
+        assert!(revoked.elapsed() < LONG / 2, "long before its time is over");
+        assert!(route == forwarded("no_verdict") || route == forwarded("too_many_reviews"), "{route:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_without_a_verdict_is_taken_over_once_there_is_one() {
+    let (scene, folder) = Unreviewed::scene(|_| {}).await;
+    skip(TTL + Duration::from_secs(1)).await;
+    scene.upstream.stop_reviews();
+    let unreviewed = Unreviewed::open(&scene, folder).await;
+    // Also after a further review that fails.
+    for _ in 0..=REVIEW_AGAIN.as_secs() / 10 {
+        skip(Duration::from_secs(10)).await;
+        assert_eq!(scene.get("jane-token", "/version").await.route, forwarded("non_resource_path"));
+    }
+    assert!(!unreviewed.is_taken_over(), "upstream allows what the gateway may not");
+    scene.upstream.start_reviews();
+    unreviewed.is_continued_while_jane_may(&scene).await;
+}
+
+#[tokio::test]
+async fn a_watch_without_room_for_its_review_is_taken_over_once_there_is_some() {
+    const REVIEWS: usize = 250;
+    let (scene, folder) = Unreviewed::scene(|config| match &mut config.clients {
+        // Only reviews of access are held.
+        ClientsConfig::Delegated(delegated) => delegated.authentication.success_ttl = LONG,
+        ClientsConfig::Trusted(_) => unreachable!("the scene's clients are delegated"),
+    })
+    .await;
+    scene.upstream.hold_reviews(true);
+    let paths: Vec<_> = (0..=REVIEWS).map(|number| format!("{PODS}&labelSelector=a%3D{number}")).collect();
+    let mut lists: FuturesUnordered<_> = paths.iter().map(|path| scene.get("jane-token", path)).collect();
+    // All others wait for their reviews.
+    assert_eq!(lists.next().await.unwrap().route, forwarded("too_many_reviews"));
+    let unreviewed = Unreviewed::open(&scene, folder).await;
+    drop(lists);
+    scene.upstream.hold_reviews(false);
+    unreviewed.is_continued_while_jane_may(&scene).await;
+}
+
+/// What permitted a takeover may be gone by the time at which the client reads on.
+#[tokio::test]
+async fn a_client_that_reads_on_late_is_authorized_again() {
+    for may_watch in [false, true] {
+        let scene = scene_with_little_room().await;
+        scene.sim.hold_requests("list", "configmaps");
+        let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
+        let mut watch = scene.gateway.client.taking_a_byte().watch_with(&path, &JANE).await;
+        // What permitted the request is forgotten.
+        skip(TTL + Duration::from_secs(1)).await;
+        let (_, before) = scene.upstream.reviews();
+        scene.upstream.hold_reviews(true);
+        scene.sim.release_requests();
+        let is_filled = scene.sim.until(|counts| counts.requests("watch", "configmaps") == 2);
+        within("the fill", passing(STEP / 5, is_filled)).await;
+        create_config_map(&scene, "a");
+        // The rest of the event waits for the client, so that the stream cannot be taken over yet.
+        assert_eq!(watch.bytes(1).await, "{");
+        scene.upstream.hold_reviews(false);
+        // Asks the same, and so is answered when the takeover has its verdict, or later.
+        let same = until("a watch from memory", async || {
+            let watch = scene.gateway.client.watch_with(&path, &JANE).await;
+            (scene.sim.counts().open_watches("configmaps") == 2).then_some(watch)
+        });
+        drop(same.await);
+        assert_eq!(scene.upstream.reviews().1, before + 1);
+
+        if !may_watch {
+            scene.upstream.revoke("jane", "watch", "configmaps");
+        }
+        skip(TTL + Duration::from_secs(1)).await;
+        assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"a""#));
+        let again = until("a further review", async || (scene.upstream.reviews().1 == before + 2).then_some(()));
+        passing(STEP / 5, again).await;
+        if may_watch {
+            let is_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 1);
+            within("the takeover", passing(STEP / 5, is_over)).await;
+        } else {
+            for _ in 0..5 {
+                skip(STEP).await;
+                assert_eq!(scene.get("jane-token", "/version").await.route, forwarded("non_resource_path"));
+            }
+            assert_eq!(scene.sim.counts().open_watches("configmaps"), 2);
+        }
+        create_config_map(&scene, "b");
         assert!(watch.line().await.unwrap().unwrap().contains(r#""name":"b""#));
     }
 }

@@ -131,6 +131,11 @@ impl Guarded {
         self.rules().no_reviews = true;
     }
 
+    /// Answers reviews again.
+    pub(crate) fn start_reviews(&self) {
+        self.rules().no_reviews = false;
+    }
+
     /// Sets whether reviews are held without a response.
     pub(crate) fn hold_reviews(&self, held: bool) {
         self.guard.held.send_replace(held);
