@@ -18,6 +18,8 @@ mod process_metrics;
 mod readings;
 mod request_metrics;
 mod review_metrics;
+#[cfg(test)]
+mod thread_log;
 mod top_clients;
 mod upstream_metrics;
 
@@ -38,6 +40,8 @@ pub use output_metrics::{AuditWrite, SpansDropped, audit_lost, audit_write, span
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
+#[cfg(test)]
+pub(crate) use thread_log::ThreadLog;
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
     peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside, show_troubles,

@@ -306,7 +306,7 @@ impl Probes {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::HashMap, io, path::Path, sync::Mutex};
+    use std::{collections::HashMap, path::Path, sync::Mutex};
 
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
@@ -325,6 +325,7 @@ mod tests {
             test_authority::Authority,
             test_server::{Shown, TestBody, TestServer, full},
         },
+        telemetry::ThreadLog,
         test_certificates::Issued,
     };
 
@@ -485,39 +486,10 @@ mod tests {
         assert!(scene.proxy.doubt().is_none());
     }
 
-    /// What this thread logs.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl Log {
-        fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-            let log = Self::default();
-            let writer = log.clone();
-            let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
-            (log, tracing::subscriber::set_default(subscriber))
-        }
-
-        /// The number of lines with that text since the last time.
-        fn lines(&self, text: &str) -> usize {
-            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap().matches(text).count()
-        }
-    }
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
     /// A server that cannot be asked for a moment must not hide that it refuses the certificate.
     #[tokio::test]
     async fn the_log_has_each_reason_why_another_certificate_is_not_used_once() {
-        let (log, _guard) = Log::start();
+        let (log, _guard) = ThreadLog::start();
         let mut scene = Scene::begin(&[b"http/1.1"], Sees::Proxy).await;
         let next = scene.renew(Sees::Error).await;
         let refused = "new front-proxy certificate not used";
