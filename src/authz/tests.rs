@@ -25,6 +25,7 @@ use crate::{
     connector::test_server::{TestServer, full},
     fairness::ClientKey,
     lifecycle::Tasks,
+    telemetry::ThreadLog,
     upstream::Upstream,
 };
 
@@ -538,4 +539,19 @@ async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
     let first = poll_fn(|context| Poll::Ready(lease.poll(Instant::now(), context))).await;
     assert_eq!(first, Standing::Overdue);
     assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
+}
+
+#[tokio::test]
+async fn the_log_says_once_that_access_cannot_be_reviewed_and_once_that_it_can_again() {
+    let (log, _guard) = ThreadLog::start();
+    let reviewer = Reviewer::start(|_, before| (before % 10 >= 5).then_some(true)).await;
+    let authorizer = reviewer.authorizer_with(Duration::ZERO);
+    for _ in 0..2 {
+        for (expected, text) in [(Err(NotPermitted::NoVerdict), "cannot review access"), (Ok(()), "succeed again")] {
+            for number in 0..5 {
+                assert_eq!(ask(&authorizer, "jane", PODS).await, expected);
+                assert_eq!(log.lines(text), usize::from(number == 0), "{number}: {text}");
+            }
+        }
+    }
 }

@@ -3,7 +3,10 @@
 //! Invariant: without a verdict there is no permit, and a missing verdict is not cached.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -16,7 +19,7 @@ use crate::{
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
-    upstream::Upstream,
+    upstream::{ReviewError, Upstream},
 };
 
 /// Cached verdicts.
@@ -104,6 +107,17 @@ pub(super) struct Verdicts {
     renewal_shares: Shares,
     /// When upstream last gave a verdict on any question.
     last_verdict: Mutex<Option<Instant>>,
+    /// Whether the last review gave a verdict. Only a change of that is logged, not each failure.
+    answers_reviews: AtomicBool,
+}
+
+/// Why a review gave no verdict.
+#[derive(Debug, thiserror::Error)]
+enum NoVerdict {
+    #[error(transparent)]
+    Review(ReviewError),
+    #[error("the SubjectAccessReview has no status, or one that both allows and denies")]
+    Undecided,
 }
 
 impl Verdicts {
@@ -120,6 +134,7 @@ impl Verdicts {
             turns: PacedTurns::new(turns, tasks).at(pace),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
+            answers_reviews: AtomicBool::new(true),
         }
     }
 
@@ -183,10 +198,11 @@ impl Verdicts {
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
-        let allowed = answer
-            .inspect_err(|error| tracing::warn!(error = %Chain(error), "cannot review access"))
-            .ok()
-            .and_then(|review: SubjectAccessReview| review::is_allowed(review.status.as_ref()));
+        let allowed = answer.map_err(NoVerdict::Review).and_then(|review: SubjectAccessReview| {
+            review::is_allowed(review.status.as_ref()).ok_or(NoVerdict::Undecided)
+        });
+        self.report(allowed.as_ref().err());
+        let allowed = allowed.ok();
         let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;
         let (outcome, verdict, ttl) = match allowed {
             Some(true) => (AccessVerdict::Allowed, Ok(question), self.config.allowed_ttl),
@@ -201,6 +217,17 @@ impl Verdicts {
         let share = if is_kept { self.kept_share(client) } else { None };
         let ttl = if share.is_some() { ttl } else { Duration::ZERO };
         Cacheable { value: Remembered { verdict: Some(verdict), _share: share }, ttl }
+    }
+
+    /// Logs when reviews begin to fail, and when they succeed again.
+    fn report(&self, failure: Option<&NoVerdict>) {
+        let answered = self.answers_reviews.swap(failure.is_none(), Relaxed);
+        match failure {
+            Some(error) if answered => tracing::warn!(error = %Chain(error), "cannot review access"),
+            Some(error) => tracing::debug!(error = %Chain(error), "access not reviewed"),
+            None if !answered => tracing::info!("access reviews succeed again"),
+            None => {}
+        }
     }
 
     fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {
