@@ -39,7 +39,8 @@ use crate::{
     serve::{self, ForwardReason, Read, Told},
 };
 
-/// How often a cache that could not be filled, or lags, is checked, and whether events can be logged again.
+/// How often a cache that could not be filled, or lags, is checked, and whether events can be logged again; for what
+/// many watches wait for, on average.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a takeover that is ready may wait for its client.
 const READY_FOR: Duration = Duration::from_secs(10);
@@ -269,7 +270,7 @@ impl Candidate {
         loop {
             // Memory would not answer, so the client is not reviewed either.
             if accounts.can_log().is_err() {
-                sleep(LOOK_EVERY).await;
+                sleep(look_pause()).await;
                 continue;
             }
             // A reload of the configuration may have excluded the resource meanwhile.
@@ -286,7 +287,7 @@ impl Candidate {
                 // often than for other requests.
                 Ok(_)
                 | Err(ForwardReason::FillFailed | ForwardReason::Undiscovered | ForwardReason::UnknownResource) => {
-                    sleep(LOOK_EVERY).await;
+                    sleep(look_pause()).await;
                     continue;
                 }
                 Err(_) => return Err(NotNow::Never),
@@ -408,6 +409,12 @@ fn is_for_want_of_a_review(why: ForwardReason) -> bool {
     matches!(why, ForwardReason::TooManyReviews | ForwardReason::NoVerdict)
 }
 
+/// The time until the next look at what must change first. At random, so that many watches that wait for the same do
+/// not look all at once.
+fn look_pause() -> Duration {
+    LOOK_EVERY.mul_f64(0.5 + fastrand::f64())
+}
+
 /// The time until the next review, after one that failed.
 fn review_pause() -> Duration {
     Duration::from_secs(fastrand::u64(REVIEW_AGAIN))
@@ -495,5 +502,21 @@ impl std::fmt::Debug for Attempt {
             Self::Running(_) => formatter.write_str("Running"),
             Self::Ready(ready) => formatter.debug_tuple("Ready").field(ready).finish(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_that_wait_for_the_same_do_not_look_all_at_once() {
+        let pauses: Vec<_> = (0..1000).map(|_| look_pause()).collect();
+        let in_quarter = |quarter: u32| {
+            let from = LOOK_EVERY / 2 + LOOK_EVERY / 4 * quarter;
+            pauses.iter().filter(|pause| (from..from + LOOK_EVERY / 4).contains(*pause)).count()
+        };
+        let quarters = [0, 1, 2, 3].map(in_quarter);
+        assert!(quarters.iter().all(|count| *count > 0) && quarters.iter().sum::<usize>() == 1000, "{quarters:?}");
     }
 }
