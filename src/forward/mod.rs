@@ -138,7 +138,8 @@ impl Forward {
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.
     /// The address of `requester`, if there is one, goes into X-Forwarded-For, and the request counts for its client.
-    /// If many credentials of that address were refused, it is delayed first.
+    /// If many credentials of that address were refused, it is delayed first, unless upstream has accepted its own
+    /// recently.
     /// `long_running` is true if the answer goes on for as long as the client likes.
     ///
     /// X-Remote-* of the client are dropped, Impersonate-* pass.
@@ -161,8 +162,9 @@ impl Forward {
         let client = upgrade.then(|| Box::new(hyper::upgrade::on(&mut request)));
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let outbound = outbound.counted(requester.client).long_running(long_running);
-        let (share, _turns) = self.admitted(&requester, &outbound).await?;
-        let unanswered = requester.doubts.as_ref().map(Doubts::sent);
+        let doubts = requester.doubts.as_ref().filter(|_| !outbound.is_accepted());
+        let (share, _turns) = self.admitted(&requester, doubts, &outbound).await?;
+        let unanswered = doubts.map(Doubts::sent);
         let answer = match client {
             Some(client) => Box::pin(self.upgrade(*client, outbound, share)).await,
             None => outbound.send().await.map_err(ForwardError::from).and_then(|answer| relayed(answer, share)),
@@ -175,9 +177,9 @@ impl Forward {
     async fn admitted(
         &self,
         requester: &Requester,
+        mut doubts: Option<&Doubts>,
         outbound: &Outbound,
     ) -> Result<(Option<Share>, Held), ForwardError> {
-        let mut doubts = requester.doubts.as_ref();
         loop {
             if let Some(some) = doubts
                 && let Some(delay) = some.delay()

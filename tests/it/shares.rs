@@ -116,6 +116,29 @@ async fn invented_tokens_of_one_address_are_delayed_but_no_client_is_refused() {
     assert_eq!(scene.get("another-token", PODS).await.route, Route::Served, "of another address");
 }
 
+/// Its client may share an address, and even a connection, with one whose token has expired.
+#[tokio::test]
+async fn a_token_that_upstream_accepted_does_not_wait_for_refused_ones() {
+    const AT_ONCE: usize = 50;
+    let scene = Scene::start().await;
+    scene.upstream.add_user("writers-token", "jane");
+    let together = scene.gateway.client.over_http2();
+    let ask = async |client: &Client, token: &str| {
+        let authorization = format!("Bearer {token}");
+        client.request("GET", MOST_RECENT, &[("authorization", &authorization)], "".into()).await
+    };
+    // All of its requests are forwarded, so it is never reviewed.
+    assert_eq!(ask(&together, "writers-token").await.status, StatusCode::OK);
+    let invented: Vec<_> = (0..600).map(|number| format!("invented-{number}")).collect();
+    for tokens in invented.chunks(300) {
+        join_all(tokens.iter().map(|token| ask(&scene.gateway.client, token))).await;
+    }
+    let known = ["writers-token", "jane-token"].into_iter().cycle().take(2 * AT_ONCE);
+    for answer in join_all(known.map(|token| ask(&together, token))).await {
+        assert_eq!((answer.status, answer.route), (StatusCode::OK, forwarded("most_recent")));
+    }
+}
+
 #[tokio::test]
 async fn delayed_requests_keep_no_other_client_of_their_address_out() {
     let scene = Scene::start_with(|config| config.limits.forwarded_per_client = 100).await;

@@ -135,6 +135,11 @@ impl Outbound {
         Self { client, ..self }
     }
 
+    /// Whether upstream has recently accepted the request's token.
+    pub fn is_accepted(&self) -> bool {
+        self.token.as_ref().is_some_and(known_tokens::Shown::is_known)
+    }
+
     /// Sends the request; its answer is read at the client's pace. Only path and query of the URI are used.
     ///
     /// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead.
