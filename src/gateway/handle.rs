@@ -32,7 +32,7 @@ use crate::{
     authz::Authorizer,
     cacher::{Cachers, Instance},
     connector,
-    fairness::{AnswerRoom, ClientKey, Share},
+    fairness::{AnswerRoom, ClientKey, Importance, Share},
     forward::Forward,
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
@@ -286,7 +286,8 @@ impl Handler for Gateway {
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
-        let context = RequestContext { uri, info, credentials, peer, received: record.received() };
+        let (received, importance) = (record.received(), Importance::Usual);
+        let context = RequestContext { uri, info, credentials, peer, received, importance };
 
         let peer_mark = stages.peer_mark(request.headers());
         let served = match peer::is_asking(request.headers()) {

@@ -35,7 +35,7 @@ use crate::{
     },
     cacher::Instance,
     connector,
-    fairness::{ClientKey, ClientRoom, Room},
+    fairness::{ClientKey, ClientRoom, Importance, Room},
     serve::{self, ForwardReason, Read, Told},
 };
 
@@ -162,7 +162,8 @@ impl Candidate {
         let credentials = context.credentials.detached()?;
         // Without room, the watch stays with upstream.
         let held = room.keep((bytes + credentials.own_bytes()).saturating_sub(USUAL_BYTES))?;
-        let context = RequestContext { uri: head.uri().clone(), credentials, ..context.clone() };
+        let (uri, importance) = (head.uri().clone(), Importance::Low);
+        let context = RequestContext { uri, credentials, importance, ..context.clone() };
         // A review has failed just now.
         let not_before = Instant::now() + if is_for_want_of_a_review(why) { review_pause() } else { Duration::ZERO };
         let (stages, told) = (stages.clone(), watch::Sender::default());
@@ -237,6 +238,10 @@ impl Candidate {
         let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
         sleep_until(self.not_before).await;
         loop {
+            // Before anything is asked, for which there might be no use.
+            while !stages.permission.has_room(context, target) {
+                sleep(review_pause()).await;
+            }
             let (instance, told, behind) = self.instance(representation).await?;
             let granted = match stages.permission.grant(context, target, Instant::now(), None, || None).await {
                 Ok(granted) => granted,
