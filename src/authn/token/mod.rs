@@ -157,7 +157,8 @@ impl Tokens {
         self.ask_about(token, address, Seen::Never)
     }
 
-    /// The same, of low importance, for a token that upstream accepted in a request that lasts.
+    /// The same, of low importance, for a token that upstream accepted in a request that lasts. That it is rejected is
+    /// no refusal of the address: its client has done nothing new.
     pub(super) fn ask_again(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
         self.ask_about(token, address, Seen::Before)
     }
@@ -205,7 +206,9 @@ impl Tokens {
                         // Reviewed from now on like one that never was valid.
                         clients.remove(&hash);
                         // Its request may be gone, and never be refused.
-                        refusals.count(address);
+                        if seen != Seen::Before {
+                            refusals.count(address);
+                        }
                     }
                     Err(_) => {}
                 }

@@ -436,6 +436,18 @@ async fn a_token_that_was_revoked_is_limited_like_one_that_never_was_valid() {
 }
 
 #[tokio::test]
+async fn a_rejected_review_of_low_importance_is_no_refusal() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews::default());
+    let address = ClientKey::of(&"shared");
+    for number in 0..200 {
+        assert_eq!(tokens.ask_again(&number.to_string(), address).await, Err(Unauthenticated::Rejected));
+    }
+    assert_eq!(reviewer.reviews(), 200);
+    tokens.ask("good-joe", address).await.expect("no token of the address was refused");
+}
+
+#[tokio::test]
 async fn reviews_of_low_importance_leave_most_of_an_address_share_to_others() {
     let (reviewer, gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
