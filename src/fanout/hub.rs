@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::{
         apimachinery::ResourceVersion,
-        store::{self, ChangeKind, HistoryLimits, Object, Objects, Schema, Shape},
+        store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Schema, Shape},
         telemetry::TopClients,
     };
 
@@ -257,10 +257,10 @@ mod tests {
         let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
         let first = ResourceVersion::new(1).expect("not zero");
         let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), first, limits);
-        let (hub, top_clients) = (Hub::new(0, Spread::default()), TopClients::default());
+        let (hub, top_clients) = (Hub::new(FIRST_CHANGE, Spread::default()), TopClients::default());
         let client = |name: &str| Some(top_clients.find(name.as_bytes(), None));
-        let attentive = hub.subscribe(Interest::Everything, 0, client("attentive"));
-        let _deaf = hub.subscribe(Interest::Everything, 0, client("deaf"));
+        let attentive = hub.subscribe(Interest::Everything, FIRST_CHANGE, client("attentive"));
+        let _deaf = hub.subscribe(Interest::Everything, FIRST_CHANGE, client("deaf"));
         assert!(hub.furthest_behind(10).is_empty(), "nothing has happened");
         for number in 2..5 {
             let metadata = format!(r#"{{"name":"m","namespace":"n","resourceVersion":"{number}"}}"#);
@@ -272,8 +272,8 @@ mod tests {
             attentive.take_pending();
         }
         let [behind] = &hub.furthest_behind(10)[..] else { panic!("{:?}", hub.furthest_behind(10)) };
-        assert_eq!((behind.pending, behind.changes), (0, 3));
+        assert_eq!((behind.pending, behind.changes), (FIRST_CHANGE, 3));
         assert_eq!(behind.client.as_ref().map(|client| &*client.user_agent), Some("deaf"));
-        assert!(reader.change_age(behind.pending).is_some() && reader.change_age(3).is_none());
+        assert!(reader.change_age(behind.pending).is_some() && reader.change_age(FIRST_CHANGE + 3).is_none());
     }
 }

@@ -414,7 +414,7 @@ mod tests {
         fairness::AnswerRoom,
         fanout::{Hub, Interest},
         lifecycle::Spread,
-        store::{self, ChangeKind, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
+        store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
     };
 
     fn room(bytes: u64) -> ClientRoom {
@@ -429,7 +429,7 @@ mod tests {
     }
 
     fn subscribe(hub: &Arc<Hub>, options: &SessionOptions, schema: &Schema) -> Subscription {
-        hub.subscribe(Interest::of(&Scope::Everything, &options.predicate, schema), 0, None)
+        hub.subscribe(Interest::of(&Scope::Everything, &options.predicate, schema), FIRST_CHANGE, None)
     }
 
     /// A state of that many objects with `data` bytes each.
@@ -460,7 +460,7 @@ mod tests {
     /// is full (their bytes are more than it may hold), and `more` times more often.
     fn begun(more: usize, began: Instant) -> (Session, Arc<Hub>) {
         let (schema, mut writer, reader) = written(200, 1000);
-        let (hub, options) = (Hub::new(0, Spread::default()), everything(&schema, room(u64::MAX)));
+        let (hub, options) = (Hub::new(FIRST_CHANGE, Spread::default()), everything(&schema, room(u64::MAX)));
         let options = SessionOptions { timeout: Duration::from_secs(3600), ..options };
         let subscription = subscribe(&hub, &options, &schema);
         let view = View::new(reader, Scope::Everything);
@@ -493,7 +493,7 @@ mod tests {
     #[test]
     fn initial_events_wait_for_room_and_then_continue() {
         let (schema, reader) = state(4, 100_000);
-        let (room, hub) = (room(250_000), Hub::new(0, Spread::default()));
+        let (room, hub) = (room(250_000), Hub::new(FIRST_CHANGE, Spread::default()));
         let began = Instant::now();
         let open = || {
             let options = SessionOptions { timeout: Duration::from_secs(3600), ..everything(&schema, room.clone()) };
@@ -536,7 +536,7 @@ mod tests {
     fn initial_events_of_a_lost_state_end_the_watch() {
         let (schema, reader) = state(200, 1000);
         for (cause, is_told) in [(EndCause::Lost, false), (EndCause::Relisted, true)] {
-            let hub = Hub::new(0, Spread::default());
+            let hub = Hub::new(FIRST_CHANGE, Spread::default());
             let options = everything(&schema, room(u64::MAX));
             let subscription = subscribe(&hub, &options, &schema);
             let view = View::new(reader.clone(), Scope::Everything);
@@ -564,7 +564,7 @@ mod tests {
         let labels = (0..64).map(|number| format!("{each}{number}")).collect::<Vec<_>>().join(",");
         let labels = LabelSelector::parse(&labels).unwrap();
         let predicate = Predicate::new(labels, &FieldSelector::default(), &schema).unwrap();
-        let hub = Hub::new(0, Spread::default());
+        let hub = Hub::new(FIRST_CHANGE, Spread::default());
         let options = SessionOptions { predicate, ..everything(&schema, room(u64::MAX)) };
         let subscription = subscribe(&hub, &options, &schema);
         let view = View::new(reader, Scope::Everything);
@@ -626,7 +626,7 @@ mod tests {
         let version = ResourceVersion::new(1).unwrap();
         let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), version, limits);
         let spread = Spread::default();
-        let hub = Hub::new(0, spread.clone());
+        let hub = Hub::new(FIRST_CHANGE, spread.clone());
         let start = Instant::now();
         let mut sessions: Vec<_> = (0..3)
             .map(|_| {
@@ -662,7 +662,7 @@ mod tests {
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let version = |number| ResourceVersion::new(number).unwrap();
         let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), version(1), limits);
-        let hub = Hub::new(0, Spread::default());
+        let hub = Hub::new(FIRST_CHANGE, Spread::default());
         let options = everything(&schema, room(room_bytes));
         let subscription = subscribe(&hub, &options, &schema);
         let view = View::new(reader, Scope::Everything);

@@ -35,7 +35,7 @@ pub enum FrameKind {
 /// A change and the state after it. Frames are made once and shared by all watchers.
 #[derive(Debug)]
 pub struct Change {
-    /// The position of the change in its store: counted from 0, without gaps.
+    /// The position of the change in its store: counted from [`super::FIRST_CHANGE`], without gaps.
     pub number: u64,
     /// The version of `object`. For [`ChangeKind::Gone`] and [`ChangeKind::Reselected`], the last version before the
     /// gap.
@@ -104,11 +104,15 @@ impl Change {
 
     /// The memory that this change takes besides the newest state, in bytes: the object's bytes and the copied nodes.
     pub(super) fn bytes(&self) -> usize {
+        // The changes of one bridge share the state after it.
+        if self.gap.is_some() { self.object.tail().len() } else { Self::bytes_of(&self.object) }
+    }
+
+    /// The same for a change to that object.
+    pub(super) fn bytes_of(object: &Object) -> usize {
         /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
         const COPIED_NODES: usize = 4096;
-        // The changes of one bridge share the state after it.
-        let copied = if self.gap.is_some() { 0 } else { COPIED_NODES };
-        self.object.tail().len() + copied
+        object.tail().len() + COPIED_NODES
     }
 }
 

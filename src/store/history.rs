@@ -38,8 +38,11 @@ pub(super) struct History {
     changes: VecDeque<(Instant, Arc<Change>)>,
     /// The number of the first change in `changes`.
     first: u64,
-    /// The state before the first change: the oldest version that can be read exactly.
+    /// The state before the first change. Of a version before [`Self::began`], only the version is known.
     base: Snapshot,
+    /// The version with which history began, before [`Self::prepend`]: the oldest one that can be read exactly.
+    began: ResourceVersion,
+    is_trimmed: bool,
     bytes: usize,
     limits: HistoryLimits,
     /// Samples of when a version was reached, oldest first. Every version below a sample was no longer the newest one
@@ -48,6 +51,9 @@ pub(super) struct History {
     /// The gaps within the window, oldest first.
     gaps: VecDeque<Gap>,
 }
+
+/// The number of the first change after a fill. Earlier changes, which are added later, have lower numbers.
+pub const FIRST_CHANGE: u64 = 1 << 32;
 
 /// The maximum number of separate gaps. Beyond it, the two oldest gaps count as one: fewer versions are served, but
 /// none wrongly.
@@ -63,7 +69,31 @@ impl History {
     pub(super) fn new(base: Snapshot, limits: HistoryLimits, now: Instant) -> Self {
         let reached = VecDeque::from([(now, base.version())]);
         let (changes, gaps) = Default::default();
-        Self { changes, first: 0, base, bytes: 0, limits, reached, gaps }
+        let (first, began) = (FIRST_CHANGE, base.version());
+        Self { changes, first, base, began, is_trimmed: false, bytes: 0, limits, reached, gaps }
+    }
+
+    /// The state before the first change, and the number of that change; `None` if earlier changes were removed.
+    pub(super) fn beginning(&self) -> Option<(&Snapshot, u64)> {
+        (!self.is_trimmed).then_some((&self.base, self.first))
+    }
+
+    /// How many more changes, and bytes of them, history may hold.
+    pub(super) fn room(&self) -> (usize, usize) {
+        let changes = HistoryLimits::COUNT_MAX.saturating_sub(self.changes.len());
+        (changes, self.limits.bytes.saturating_sub(self.bytes))
+    }
+
+    /// Adds the changes after the version `from` that led to the state before the first change. When they happened is
+    /// not known, so they count as old as the first sample.
+    pub(super) fn prepend(&mut self, from: ResourceVersion, changes: Vec<Arc<Change>>, now: Instant) {
+        let at = self.reached.front().map_or(now, |(at, _)| *at);
+        self.first -= changes.len() as u64;
+        self.base = self.base.clone().at(from);
+        for change in changes.into_iter().rev() {
+            self.bytes += change.bytes();
+            self.changes.push_front((at, change));
+        }
     }
 
     pub(super) fn limits(&self) -> HistoryLimits {
@@ -116,6 +146,7 @@ impl History {
             if let Some((_, change)) = self.changes.pop_front() {
                 self.bytes -= change.bytes();
                 self.first += 1;
+                self.is_trimmed = true;
                 self.base = change.after.clone();
                 gone.push(change);
             }
@@ -169,7 +200,7 @@ impl History {
     /// The number of the first change after `version`.
     pub(super) fn after(&self, version: ResourceVersion) -> Result<u64, Expired> {
         if version < self.base.version() {
-            return Err(if self.first == 0 { Expired::BeforeFill } else { Expired::Trimmed });
+            return Err(if self.is_trimmed { Expired::Trimmed } else { Expired::BeforeFill });
         }
         if self.gap_of(version).is_some() {
             return Err(Expired::BeforeFill);
@@ -191,9 +222,10 @@ impl History {
 
     /// The state at `version`, if it lies in the window; `known` is the version up to which the store is complete. A
     /// version that was replaced by a later one longer ago than the maximum age is not served even if it is still
-    /// known: the API server's storage compacts by time alone, and clients rely on expiring tokens.
+    /// known: the API server's storage compacts by time alone, and clients rely on expiring tokens. For the same reason
+    /// no version from before the fill is served: when it was replaced is not known.
     pub(super) fn exact(&self, version: ResourceVersion, known: ResourceVersion, now: Instant) -> Option<Snapshot> {
-        if version < self.base.version() || version > known || self.gap_of(version).is_some() {
+        if version < self.base.version().max(self.began) || version > known || self.gap_of(version).is_some() {
             return None;
         }
         let newest_too_old = self.reached.iter().rev().find(|(at, _)| self.is_too_old(*at, now));

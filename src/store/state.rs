@@ -16,6 +16,7 @@ use super::{
     history::{Expired, History, HistoryLimits},
     object::Object,
     objects::Objects,
+    past::{NotBefore, Past},
     schema::Schema,
     snapshot::Snapshot,
 };
@@ -243,6 +244,35 @@ impl Reader {
         let next = next + changes.len() as u64;
         let caught_up = (next >= state.history.next()).then(|| state.newest.version());
         Some(Backlog { changes, next, caught_up })
+    }
+
+    /// The version after which history knows all changes; `None` if it was trimmed.
+    pub fn begins_after(&self) -> Option<ResourceVersion> {
+        self.0.read().history.beginning().map(|(base, _)| base.version())
+    }
+
+    /// To be filled with what happened between `from` and the first change of history, then passed to
+    /// [`Self::prepend`]. `None` if history was trimmed, or begins before `from`.
+    pub fn past(&self, from: ResourceVersion) -> Option<Past> {
+        let state = self.0.read();
+        let (base, first) = state.history.beginning()?;
+        (from < base.version()).then(|| Past::new(from, base.clone(), first, state.history.room()))
+    }
+
+    /// Lets history begin with the changes of `past`.
+    ///
+    /// # Errors
+    /// What is in `past` did not lead to the state with which history begins. Then nothing is changed.
+    pub fn prepend(&self, past: Past) -> Result<(), NotBefore> {
+        let from = past.from();
+        let (changes, first) = past.into_changes()?;
+        let mut state = self.0.write();
+        match state.history.beginning() {
+            Some((base, begins)) if begins == first && base.version() > from => {}
+            Some(_) | None => return Err(NotBefore::Trimmed),
+        }
+        state.history.prepend(from, changes, Instant::now());
+        Ok(())
     }
 
     /// Resolves when the store is complete up to `version`. Never resolves if the writer is dropped before that, so the

@@ -110,17 +110,17 @@ fn objects_that_expire_together_are_deleted_at_one_version() {
         let gone = pod(&schema, "ns", name, 11);
         writer.apply(ChangeKind::Deleted, gone, Bytes::new()).map(|change| change.number)
     };
-    assert_eq!((delete(&mut writer, "a"), delete(&mut writer, "b")), (Ok(0), Ok(1)));
+    assert_eq!((delete(&mut writer, "a"), delete(&mut writer, "b")), (Ok(FIRST_CHANGE), Ok(FIRST_CHANGE + 1)));
     assert_eq!((reader.progress(), reader.snapshot().len()), (version(11), 1));
     // An object that does not exist, or another kind of change, is out of order.
     let out_of_order = || OutOfOrder { given: version(11), progress: version(11) };
     assert_eq!(delete(&mut writer, "a"), Err(out_of_order()));
     let changed = writer.apply(ChangeKind::Modified, pod(&schema, "ns", "c", 11), Bytes::new());
     assert_eq!(changed.map(|change| change.number), Err(out_of_order()));
-    let told = reader.backlog(0, 10).unwrap().changes;
+    let told = reader.backlog(FIRST_CHANGE, 10).unwrap().changes;
     assert_eq!(told.iter().map(|change| change.object.key.as_str()).collect::<Vec<_>>(), ["ns/a", "ns/b"]);
-    assert_eq!(reader.after(version(10)), Ok(0));
-    assert_eq!(reader.after(version(11)), Ok(2));
+    assert_eq!(reader.after(version(10)), Ok(FIRST_CHANGE));
+    assert_eq!(reader.after(version(11)), Ok(FIRST_CHANGE + 2));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn history_covers_exactly_its_window() {
         "nothing happened since 310"
     );
     assert!(reader.exact(version(401)).is_none(), "not known yet");
-    assert_eq!(reader.backlog(0, 10).map(|backlog| backlog.next), None, "gone");
+    assert_eq!(reader.backlog(FIRST_CHANGE, 10).map(|backlog| backlog.next), None, "gone");
     let ahead = reader.after(version(9999)).expect("starts with what comes next");
     assert_eq!(reader.backlog(ahead, 10).expect("there").caught_up, Some(version(400)));
 }
