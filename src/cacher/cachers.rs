@@ -14,13 +14,13 @@ use tokio::{
 };
 
 use super::{
-    NotCached,
+    NotCached, Resumed,
     entry::Entry,
     instance::{Instance, Siblings},
     staleness::StalenessLimit,
 };
 use crate::{
-    apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot},
+    apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot, ResourceVersion},
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
     peers::Peers,
@@ -183,6 +183,17 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
+    /// Waits until history reaches back to `version`, from which a watch resumes, at most until `limit`. Meanwhile
+    /// upstream is asked for what happened before the fill, once for all that wait.
+    pub async fn resumed(&self, instance: &Instance, version: ResourceVersion, limit: Instant) -> Resumed {
+        let Ok(_place) = self.shared.waiters.try_acquire() else {
+            limit_reached("fill_waiters");
+            return Resumed::No;
+        };
+        let _wanted = instance.past.want(version, true);
+        timeout_at(limit, instance.past.reaches_back_to(version, &instance.reader)).await.unwrap_or(Resumed::No)
+    }
+
     /// Returns when the cache is filled, or after `limit`. For callers that upstream answers in the meantime: they take
     /// none of the places of those that wait.
     pub async fn fill_ended(&self, resource: &GroupVersionResource, encoding: Encoding, limit: Duration) {
@@ -278,7 +289,10 @@ impl Cachers {
         self.shared.spread.begin(time);
         for entry in &self.shared.entries {
             match entry.instance() {
-                Ok(instance) => instance.hub.wake_all(),
+                Ok(instance) => {
+                    instance.hub.wake_all();
+                    instance.past.drain();
+                }
                 Err(_) => entry.not_ready(NotCached::Draining),
             }
         }

@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::{NotCached, instance::Instance};
 use crate::{apimachinery::Lot, fanout::EndCause, peers::LowestLot};
@@ -16,6 +19,7 @@ pub(super) struct Entry {
     asked: Mutex<Instant>,
     /// Set by the search for a peer that has the state.
     lowest: Arc<LowestLot>,
+    past_wanted: Arc<Notify>,
 }
 
 /// A time at which upstream had to be asked again.
@@ -35,7 +39,13 @@ enum State {
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
         let state = watch::Sender::new(State::Not(NotCached::Filling));
-        Arc::new(Self { state, restart: Mutex::default(), asked: Mutex::new(Instant::now()), lowest: Arc::default() })
+        let (restart, lowest, past_wanted) = Default::default();
+        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, past_wanted })
+    }
+
+    /// Notified when clients wait for history to begin earlier.
+    pub(super) fn past_wanted(&self) -> Arc<Notify> {
+        self.past_wanted.clone()
     }
 
     /// The lowest lot that the search for a peer with the state has heard of; the search sets it.

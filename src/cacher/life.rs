@@ -12,6 +12,7 @@ use super::{
     cachers::{Shared, StoreKey},
     entry::Entry,
     instance::{Resource, Siblings},
+    past::GATHERED_FOR,
     sink::CacherSink,
 };
 use crate::{
@@ -48,6 +49,7 @@ impl Shared {
                         entry.stop(why, EndCause::Stopped);
                         return;
                     }
+                    () = self.extend_histories(&entry) => {}
                 },
                 Err(Unfit { why, known_for }) => {
                     tracing::debug!(store = %key, ?why, "resource not cached");
@@ -129,6 +131,7 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
+            past_wanted: entry.past_wanted(),
             siblings,
         };
         let evidence = kept.siblings.proofs.evidence().clone();
@@ -145,6 +148,18 @@ impl Shared {
             Settings { history: config.history, bridges: config.bridge }
         };
         Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
+    }
+
+    /// Lets the history of each fill begin earlier if clients wait for that. Never returns.
+    async fn extend_histories(&self, entry: &Entry) {
+        let wanted = entry.past_wanted();
+        loop {
+            wanted.notified().await;
+            sleep(GATHERED_FOR).await;
+            if let Ok(instance) = entry.instance() {
+                instance.extend_history().await;
+            }
+        }
     }
 
     /// Returns when the cache is excluded, or was not used for a while.

@@ -14,7 +14,7 @@ use hyper_util::{
 use tokio::sync::Semaphore;
 
 use crate::{
-    fairness::{ClientKey, Shares, share_of},
+    fairness::{ClientKey, Shares, is_scarce, share_of},
     telemetry::{limit_reached, show_limit},
 };
 
@@ -137,6 +137,15 @@ impl Pool {
         let lane = Lane { transport: access.transport(exclusive), places };
         lane.show(EXCLUSIVE_MAX, limit);
         Self { lanes: [lane].into(), limit, shares }
+    }
+
+    /// Whether few places are left, of all or of the client's share.
+    pub(super) fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        let free = self.lanes.iter().map(|lane| lane.places.available_permits()).sum::<usize>();
+        let most = self.lanes.len() * LANE_REQUESTS_MAX as usize;
+        let shares = self.shares.as_ref().zip(client);
+        is_scarce(most.saturating_sub(free), most)
+            || shares.is_some_and(|(shares, client)| shares.are_scarce_for(client))
     }
 
     /// Takes a place in the first lane that has one, counted for `client` if clients are distinguished.

@@ -71,6 +71,11 @@ pub const fn share_of(pool: usize) -> usize {
     if pool < SHARES { 1 } else { pool / SHARES }
 }
 
+/// Whether three quarters of `most` places are taken: the others are for requests that cannot wait.
+pub const fn is_scarce(taken: usize, most: usize) -> bool {
+    taken >= most - most / SHARES
+}
+
 /// The address that a client is counted by: the address itself, or for IPv6 its network of 64 bits, which is what one
 /// client has to itself.
 fn network(address: IpAddr) -> IpAddr {
@@ -113,6 +118,12 @@ impl Shares {
     /// Those of that client; `None` if clients are not told apart.
     pub fn of(&self, client: Option<ClientKey>) -> ClientShares {
         ClientShares { shares: self.clone(), client }
+    }
+
+    /// Whether `client` holds three quarters of its share or more.
+    pub fn are_scarce_for(&self, client: ClientKey) -> bool {
+        let held = self.held.get(&client).map_or(0, |held| *held);
+        is_scarce(held, self.each.load(Relaxed))
     }
 
     /// One place for `client`; `None` if its share is used up.
@@ -173,6 +184,17 @@ mod tests {
     #[test]
     fn a_share_is_a_quarter() {
         assert_eq!([1, 3, 4, 7, 1000].map(share_of), [1, 1, 1, 1, 250]);
+    }
+
+    #[test]
+    fn places_are_scarce_once_three_quarters_are_taken() {
+        for (most, scarce_from) in [(1, 1), (2, 2), (4, 3), (100, 75)] {
+            let scarce = (0..=most).find(|taken| is_scarce(*taken, most));
+            assert_eq!(scarce, Some(scarce_from), "{most}");
+        }
+        let (shares, [jane, john]) = (Shares::new(2, "test"), ["jane", "john"].map(|name| ClientKey::of(&name)));
+        let _held = [shares.take(jane), shares.take(jane)];
+        assert!(shares.are_scarce_for(jane) && !shares.are_scarce_for(john));
     }
 
     #[test]

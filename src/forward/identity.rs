@@ -5,6 +5,7 @@ use http::Request;
 use super::ForwardError;
 use crate::authn::Credentials;
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, Outbound, RequestBody};
+use crate::fairness::ClientKey;
 
 /// How users that the gateway has verified are named to upstream.
 #[derive(Clone, Debug)]
@@ -21,6 +22,21 @@ pub(super) enum Identity {
 }
 
 impl Identity {
+    /// Whether few more watches of that client would get a place, under one of its identities.
+    pub(super) fn is_scarce_for(&self, counted: Option<ClientKey>) -> bool {
+        match self {
+            Self::Trusted(gateway) => gateway.is_scarce_for(counted),
+            Self::Delegated { client, assertion } => {
+                client.is_scarce_for(counted)
+                    || match assertion {
+                        None => false,
+                        Some(Assertion::FrontProxy(proxy)) => proxy.is_scarce_for(counted),
+                        Some(Assertion::Impersonation(impersonator)) => impersonator.is_scarce_for(counted),
+                    }
+            }
+        }
+    }
+
     /// Puts the identity that `credentials` stand for on a request.
     pub(super) fn put_on(
         &self,

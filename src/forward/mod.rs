@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
-use crate::fairness::{Pace, PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
+use crate::fairness::{ClientKey, Pace, PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
 use crate::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
@@ -134,6 +134,12 @@ impl Forward {
             Identity::Delegated { assertion: Some(Assertion::FrontProxy(proxy)), .. } => Some(proxy.clone()),
             Identity::Delegated { .. } | Identity::Trusted(_) => None,
         }
+    }
+
+    /// Whether few more watches of that client can be forwarded at once: one that can wait for memory should.
+    pub fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        let own = self.shares.as_ref().zip(client).is_some_and(|(shares, client)| shares.are_scarce_for(client));
+        own || self.identity.is_scarce_for(client)
     }
 
     /// Forwards a request and returns upstream's answer. `credentials` are the request's own, removed from its headers.

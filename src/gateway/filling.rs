@@ -6,7 +6,9 @@ use tokio::time::Instant;
 
 use super::route::{ReadOptions, Route, is_table};
 use crate::{
-    apimachinery::{Encoding, Freshness, Lot, Representation, ResourceRequest, View, WatchStart},
+    apimachinery::{
+        Encoding, Freshness, Lot, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
+    },
     cacher::{Cachers, Instance, NotCached},
     serve::{self, ForwardReason, MostRecent},
 };
@@ -30,15 +32,34 @@ pub(super) fn wait(options: &ReadOptions, config: serve::Config) -> Option<Durat
             let waits = match options.start {
                 WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
                 WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
-                // The version may be older than the fill, and upstream may still know the changes in between.
+                // The version may be older than the fill, and upstream may still know the changes in between. See also
+                // `wait_resumed`.
                 WatchStart::Now(_) | WatchStart::After(_) => false,
             };
-            // A watch with a timeout no longer than the wait would be over before it began.
-            let half = options.timeout.map_or(Duration::MAX, |timeout| timeout / 2);
-            waits.then_some(config.fill_wait.min(half))?
+            waits.then_some(within(config.fill_wait, options.timeout))?
         }
     };
     Some(wait).filter(|wait| !wait.is_zero())
+}
+
+/// The version from which a watch resumes.
+pub(super) fn resumed_from(options: &ReadOptions) -> Option<ResourceVersion> {
+    match options {
+        ReadOptions::Watch(WatchOptions { start: WatchStart::After(version), .. }) => Some(*version),
+        ReadOptions::Watch(_) | ReadOptions::Get(_) | ReadOptions::List(_) => None,
+    }
+}
+
+/// The longest time that a watch may wait that resumes from a version, if upstream has few places left for it:
+/// otherwise it would be refused.
+pub(super) fn wait_resumed(options: &ReadOptions, config: serve::Config) -> Option<Duration> {
+    let ReadOptions::Watch(WatchOptions { start: WatchStart::After(_), timeout, .. }) = options else { return None };
+    Some(within(config.fill_wait, *timeout)).filter(|wait| !wait.is_zero())
+}
+
+/// A watch with a timeout no longer than the wait would be over before it began.
+fn within(wait: Duration, timeout: Option<Duration>) -> Duration {
+    wait.min(timeout.map_or(Duration::MAX, |timeout| timeout / 2))
 }
 
 /// The store for the first of the requested representations that the resource has. Waits until `limit` for one that is

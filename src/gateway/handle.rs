@@ -20,19 +20,19 @@ use super::{
     refusal::{Refusal, Unserved},
     relayed::Relayed,
     respond::{self, Rejection},
-    route::{self, ReadOptions, ReadVerb, Route},
+    route::{self, ReadOptions, ReadVerb},
     served::Served,
     settings::Settings,
     stages::Stages,
     takeover::Candidate,
 };
 use crate::{
-    apimachinery::{Representation, RequestInfo, Verb},
+    apimachinery::{RequestInfo, Verb},
     authn::{Authenticator, Requester, Weight},
     authz::Authorizer,
-    cacher::{Cachers, Instance},
+    cacher::Cachers,
     connector,
-    fairness::{AnswerRoom, ClientKey, Importance, Share},
+    fairness::{AnswerRoom, Importance},
     forward::Forward,
     lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
@@ -49,9 +49,6 @@ const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has a clone.
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
-
-/// The store that a read has waited for, and the place among its client's watches that the read took meanwhile.
-type Waited = ((Arc<Instance>, Representation), Option<Share>);
 
 /// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
 #[derive(Clone, Debug)]
@@ -125,17 +122,18 @@ impl Stages {
         };
         // Authorized before a wait, because a wait takes one of the client's places for watches.
         let mut granted = grant(record, context.received).await?;
-        let (found, share) = match filling::find(&self.cachers, target, &route.representations, None).await {
-            Err(ForwardReason::CacheFilling) => {
+        let found = filling::find(&self.cachers, target, &route.representations, None).await;
+        let (found, share) = match self.why_wait(&found, &route.options, granted.counted) {
+            Some(why) => {
                 record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
-                let waited = Box::pin(self.wait(&route, context, granted.counted)).await?;
+                let waited = Box::pin(self.wait(why, &route, context, granted.counted)).await?;
                 // Authorized again, because permission may have been revoked meanwhile. A verdict that is still cached
                 // costs no review.
                 granted = grant(record, Instant::now()).await?;
                 waited
             }
-            found => (found?, None),
+            None => (found?, None),
         };
         let (Granted { permit, user, counted }, (instance, representation)) = (granted, found);
         record.enter(Stage::Serve);
@@ -236,27 +234,6 @@ impl Stages {
         let answer = respond::response(&status, audit_id).map(Inner::Rejected);
         Body::answer(record, Outcome::Rejected, Some(reason), answer)
     }
-
-    /// Waits for the current fill, if this read may wait. The wait takes one of the client's places for watches.
-    async fn wait(
-        &self,
-        route: &Route<'_>,
-        context: &RequestContext,
-        client: Option<ClientKey>,
-    ) -> Result<Waited, Unserved> {
-        let Route { target, options, representations, .. } = route;
-        let wait = filling::wait(options, self.settings.reads()).ok_or(ForwardReason::CacheFilling)?;
-        let limit = context.received + wait;
-        let _waiting = self.accounts.wait(client)?;
-        let share = match self.accounts.take(client) {
-            Err(_) if options.verb() != ReadVerb::Watch => return Err(ForwardReason::CacheFilling.into()),
-            taken => taken?,
-        };
-        match filling::find(&self.cachers, target, representations, Some(limit)).await {
-            Err(ForwardReason::Draining) if options.verb() == ReadVerb::Watch => Err(Refusal::Draining.into()),
-            found => Ok((found?, share)),
-        }
-    }
 }
 
 impl Handler for Gateway {
@@ -290,11 +267,14 @@ impl Handler for Gateway {
         let context = RequestContext { uri, info, credentials, peer, received, importance };
 
         let peer_mark = stages.peer_mark(request.headers());
-        let served = match peer::is_asking(request.headers()) {
+        let mut served = match peer::is_asking(request.headers()) {
             // Boxed: it is rare.
             true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
             false => stages.serve(&request, &context, &mut record, &asked).await,
         };
+        if stages.waits_after_all(&served, &context, connection) {
+            served = Box::pin(stages.serve(&request, &context, &mut record, &asked)).await;
+        }
         let peer_mark = peer_mark.map(|mark| mark.of(&served));
         let mut answer = match served {
             Ok(answer) => Body::answer(record, Outcome::Served, None, answer),

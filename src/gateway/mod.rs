@@ -21,6 +21,7 @@ mod served;
 mod settings;
 mod stages;
 mod takeover;
+mod wait;
 
 pub use account::Accounts;
 pub use admission::Admission;

@@ -299,7 +299,7 @@ impl Candidate {
             };
             // The client may have received more meanwhile.
             let told = self.told().ok_or(NotNow::Never)?;
-            let behind = if instance.reaches_back_to(told) { told } else { self.after_quiet(&instance, told).await? };
+            let behind = self.behind(&instance, told).await?;
             if !instance.reaches_back_to(behind) {
                 continue;
             }
@@ -311,6 +311,15 @@ impl Candidate {
                 return Ok((instance, told, behind));
             }
         }
+    }
+
+    /// The version from which memory can go on, which history covers unless the client has received more meanwhile.
+    async fn behind(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
+        let _wanted = instance.want(told);
+        if instance.reaches_back_to(told) || instance.is_extended_to(told).await {
+            return Ok(told);
+        }
+        self.after_quiet(instance, told).await
     }
 
     /// The version up to which nothing has happened since `told`, which history does not cover; or another one that the
@@ -327,6 +336,7 @@ impl Candidate {
         match behind {
             Some(behind) if instance.reaches_back_to(behind) => Ok(behind),
             _ if !is_still_told() => self.told().ok_or(NotNow::Never),
+            _ if instance.is_extended_to(told).await => Ok(told),
             _ => Err(NotNow::NotCovered(told)),
         }
     }

@@ -66,6 +66,16 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Requests one page of the whole collection; returns when upstream begins to send it.
     fn list(&self, request: ListRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 
+    /// Requests one page of the whole collection as it was at exactly that version, with the token of the previous page
+    /// if there was one. By default it is refused.
+    fn list_at(
+        &self,
+        _version: ResourceVersion,
+        _token: Option<&str>,
+    ) -> impl Future<Output = Result<Self::Stream, Failure>> + Send {
+        async { Err(Failure::Refused) }
+    }
+
     /// Opens a watch; returns when upstream has accepted it.
     fn watch(&self, request: WatchRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
 

@@ -13,7 +13,8 @@ use crate::telemetry::metrics::{
     CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS, CACHE_HISTORY_BYTES,
     CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
     CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS,
-    REFLECTOR_RESTARTS, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED, WATCHES_TAKEN_OVER,
+    HISTORY_EXTENSIONS, REFLECTOR_RESTARTS, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
+    WATCHES_TAKEN_OVER,
 };
 
 /// The metrics of one cache. Its gauges are set to zero when it is dropped.
@@ -164,6 +165,11 @@ impl CacheMetrics {
     /// that says why not.
     pub fn bridged(&self, outcome: &'static str) {
         self.count(CACHE_BRIDGES, "outcome", outcome);
+    }
+
+    /// Counts an attempt to let history begin before the fill. `outcome` is a value of an enum.
+    pub fn history_extended(&self, outcome: &'static str) {
+        self.count(HISTORY_EXTENSIONS, "outcome", outcome);
     }
 
     /// Creates the labels on each call; only for rare events.

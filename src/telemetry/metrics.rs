@@ -46,6 +46,7 @@ pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
 pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_total";
 pub(super) const CACHE_BRIDGES: &str = "kube_fanout_cache_bridges_total";
+pub(super) const HISTORY_EXTENSIONS: &str = "kube_fanout_cache_history_extensions_total";
 pub(super) const CACHE_FILLS: &str = "kube_fanout_cache_fills_total";
 pub(super) const PEER_QUESTIONS: &str = "kube_fanout_peer_questions_total";
 pub(super) const PEER_SEARCH_DURATION: &str = "kube_fanout_peer_search_duration_seconds";
@@ -124,6 +125,8 @@ pub const ALL: &[Metric] = &[
         "Comparisons of the cache with upstream at the same version, by outcome."),
     counter_of(CACHE_BRIDGES, Unit::Count, CACHE_OUTCOME,
         "Refills of a cache whose version upstream no longer knew, by whether its watches continued."),
+    counter_of(HISTORY_EXTENSIONS, Unit::Count, CACHE_OUTCOME,
+        "Attempts to let history begin before the fill, for watches that resume from there, by outcome."),
     counter_of(CACHE_FILLS, Unit::Count, CACHE_SOURCE,
         "Fills of the cache that were not bridged, by where the state came from."),
     counter_of(PEER_QUESTIONS, Unit::Count, &["outcome"],

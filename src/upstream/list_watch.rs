@@ -228,6 +228,12 @@ impl ListWatch for ResourceListWatch {
         Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }
 
+    async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<ListWatchStream, Failure> {
+        let from = token.map_or_else(|| exactly(version), |token| format!("continue={token}"));
+        let answer = self.get(&format!("limit={PAGE_OBJECTS}&{from}"), LIST_HEADERS_MAX).await?;
+        Ok(ListWatchStream { body: answer.into_body(), left: Some(LIST_BYTES_MAX) })
+    }
+
     async fn watch(&self, request: WatchRequest) -> Result<ListWatchStream, Failure> {
         let from = match request.from {
             WatchFrom::After(version) => format!("resourceVersion={version}"),

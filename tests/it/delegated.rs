@@ -42,6 +42,13 @@ impl Scene {
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         let sim = Sim::new();
         sim.create(pod("default", "a", "x")).unwrap();
+        let scene = Self::start_cold(sim, change).await;
+        scene.warm().await;
+        scene
+    }
+
+    /// A gateway that has not been asked for anything.
+    pub(crate) async fn start_cold(sim: Sim, change: impl FnOnce(&mut Config)) -> Self {
         let upstream = Guarded::start(sim.clone()).await;
         upstream.add_user("jane-token", "jane");
         upstream.add_user("john-token", "john");
@@ -55,10 +62,13 @@ impl Scene {
             change(config);
         })
         .await;
-        let scene = Self { sim, upstream, gateway };
-        let warm = async || (scene.get("jane-token", PODS).await.route == Route::Served).then_some(());
+        Self { sim, upstream, gateway }
+    }
+
+    /// Returns once Jane is served pods from memory.
+    pub(crate) async fn warm(&self) {
+        let warm = async || (self.get("jane-token", PODS).await.route == Route::Served).then_some(());
         until("the cache is filled", warm).await;
-        scene
     }
 
     pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {

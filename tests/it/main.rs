@@ -63,6 +63,7 @@ mod redefined;
 // A cluster that is replaced by another one.
 mod replaced;
 // Contents that are never logged.
+mod restart;
 mod secrecy;
 // Several API servers of one cluster.
 mod servers;

@@ -13,11 +13,14 @@ use std::{
 };
 
 use http::HeaderValue;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use super::{
-    Unproven, columns::TableColumns, demand::Demand, proofs::Candidate, quiet::Quiet, schema_proof::SchemaProof,
-    staleness::StalenessLimit, unchanged::Unchanged, verified::MetadataPage,
+    Resumed, Unproven, WantedVersion, columns::TableColumns, demand::Demand, past::Past, proofs::Candidate,
+    quiet::Quiet, schema_proof::SchemaProof, staleness::StalenessLimit, unchanged::Unchanged, verified::MetadataPage,
 };
 use crate::{
     apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
@@ -67,6 +70,7 @@ pub struct Instance {
     staleness_limit: StalenessLimit,
     siblings: Arc<Siblings>,
     quiet: Quiet,
+    pub(super) past: Past,
     unchanged: Unchanged,
     demand: Demand,
     columns: TableColumns,
@@ -85,11 +89,14 @@ pub(super) struct Resource {
     pub(super) siblings: Arc<Siblings>,
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
+    /// Wakes the task that lets history begin earlier.
+    pub(super) past_wanted: Arc<Notify>,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread } = resource;
+        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, past_wanted } =
+            resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
@@ -112,6 +119,7 @@ impl Instance {
             staleness_limit,
             siblings,
             quiet: Quiet::default(),
+            past: Past::new(past_wanted),
             unchanged: Unchanged::default(),
             demand: Demand::default(),
             upstream,
@@ -151,6 +159,27 @@ impl Instance {
             page.count().ok_or(Failure::Malformed)
         };
         self.unchanged.since(version, &snapshot, count).await.then(|| snapshot.version())
+    }
+
+    /// Whether history begins after `version`, and did not drop the changes after it: upstream may still know them.
+    pub fn is_before_history(&self, version: ResourceVersion) -> bool {
+        self.reader.begins_after().is_some_and(|beginning| version < beginning)
+    }
+
+    /// Notes the version from which a watch resumes that upstream answers meanwhile: if history is made to begin
+    /// earlier for other watches, then early enough for this one.
+    pub fn want(&self, version: ResourceVersion) -> WantedVersion<'_> {
+        self.past.want(version, false)
+    }
+
+    /// Whether history is being made to begin early enough for a watch that resumes from `version`, and then does.
+    pub async fn is_extended_to(&self, version: ResourceVersion) -> bool {
+        self.past.is_asked_for() && self.past.reaches_back_to(version, &self.reader).await == Resumed::Yes
+    }
+
+    /// Whether upstream's storage was found to be another one since the fill.
+    pub(super) fn was_rolled_back(&self) -> bool {
+        self.siblings.proofs.evidence().has_rolled_back_since(self.filled_since)
     }
 
     /// The version up to which the store is known to be complete.

@@ -45,6 +45,11 @@ impl AsClient {
         Ok(Self { connections, unknown, known_tokens: KnownTokens::new(access.era().clone()), turns: Arc::new(turns) })
     }
 
+    /// Whether few more watches of that client would get a place.
+    pub fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        self.connections.are_scarce_for(client)
+    }
+
     /// The request with the client's own Authorization, which may be valid; `token` identifies the token in it. A token
     /// in a WebSocket's subprotocol and Impersonate-* are passed on: upstream authorizes the client.
     pub fn outbound(&self, request: Request<RequestBody>, authorization: HeaderValue, token: ClientKey) -> Outbound {

@@ -15,6 +15,7 @@ use crate::config::{ProxyHeaders, Redacted, TlsFiles};
 use crate::connector::{
     BuildError, RequestBody, access::Access, belief::Standing, client_certificate::ClientCertificate, target::Target,
 };
+use crate::fairness::ClientKey;
 use crate::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
@@ -59,6 +60,11 @@ impl AsFrontProxy {
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);
         Ok(Self { connections, anonymous, headers: Arc::new(headers), names, probes })
+    }
+
+    /// Whether few more watches of that client would get a place.
+    pub fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        self.connections.are_scarce_for(client)
     }
 
     /// The request under the user's identity, without any other credentials. Impersonate-* is passed on: upstream

@@ -6,6 +6,7 @@ use http::Request;
 
 use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials};
 use crate::connector::{RequestBody, access::Access, target::Target};
+use crate::fairness::ClientKey;
 
 /// Sends every client's requests with the gateway's own credentials: for `trusted` mode. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -19,6 +20,11 @@ const LIMITS: Limits = Limits { requests: "upstream_forwarded_requests", upgrade
 impl AsGateway {
     pub(in crate::connector) fn new(access: &Access, target: Target, impersonates: bool) -> Self {
         Self { connections: Connections::new(access, target, LIMITS), impersonates }
+    }
+
+    /// Whether few more watches of that client would get a place.
+    pub fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        self.connections.are_scarce_for(client)
     }
 
     /// The request with the gateway's credentials in place of its own. Impersonate-* is passed on.

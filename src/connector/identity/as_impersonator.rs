@@ -7,6 +7,7 @@ use http::Request;
 use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials, user_headers};
 use crate::apimachinery::UserInfo;
 use crate::connector::{RequestBody, access::Access, target::Target};
+use crate::fairness::ClientKey;
 
 /// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to
 /// clone.
@@ -25,6 +26,11 @@ impl AsImpersonator {
     /// `access` must not impersonate a user itself.
     pub(in crate::connector) fn new(access: &Access, target: Target) -> Self {
         Self { connections: Connections::new(access, target, LIMITS) }
+    }
+
+    /// Whether few more watches of that client would get a place.
+    pub fn is_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        self.connections.are_scarce_for(client)
     }
 
     /// The request under the user's identity, without any other credentials.

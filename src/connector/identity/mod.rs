@@ -204,6 +204,11 @@ impl Connections {
         Arc::new(Self { target, exclusive, shared: None, upgrades, is_partial: access.is_partial() })
     }
 
+    /// Whether few more long-running requests of that client would get a place.
+    fn are_scarce_for(&self, client: Option<ClientKey>) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.is_scarce_for(client))
+    }
+
     async fn deliver(
         &self,
         pools: &[&Pool],
