@@ -66,6 +66,7 @@ pub(super) const CONFIG_NEEDS_RESTART: &str = "kube_fanout_config_fields_needing
 pub(super) const UPSTREAM_TROUBLES: &str = "kube_fanout_upstream_troubles";
 pub(super) const UPSTREAM_SERVER_IN_USE: &str = "kube_fanout_upstream_server_in_use";
 pub(super) const UPSTREAM_SERVER_CONNECTIONS: &str = "kube_fanout_upstream_server_connections";
+pub(super) const UPSTREAM_FRONT_PROXY_ACCEPTED: &str = "kube_fanout_upstream_front_proxy_accepted";
 pub(super) const UPSTREAM_SERVER_SET_ASIDE: &str = "kube_fanout_upstream_server_set_aside_total";
 pub(super) const LOG_LINES_DROPPED: &str = "kube_fanout_log_lines_dropped_total";
 pub(super) const SPANS_EXPORTED: &str = "kube_fanout_spans_exported_total";
@@ -158,6 +159,8 @@ pub const ALL: &[Metric] = &[
         "1 if new connections go to this one of upstream.servers, 0 if it is set aside or not used."),
     gauge_of(UPSTREAM_SERVER_CONNECTIONS, Unit::Count, &["server"],
         "Connections to this one of upstream.servers, open or being opened."),
+    gauge_of(UPSTREAM_FRONT_PROXY_ACCEPTED, Unit::Count, &["server"],
+        "1 if this API server has accepted the front-proxy certificate in use, 0 if it refuses it or has not said."),
     counter_of(UPSTREAM_SERVER_SET_ASIDE, Unit::Count, &["server",
         "reason"], "How often this one of upstream.servers was set aside or no longer used, by reason."),
     counter_of(LOG_LINES_DROPPED, Unit::Count, &["cause"], "Log lines that were not written, by cause."),

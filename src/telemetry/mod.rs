@@ -44,5 +44,6 @@ pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_revie
 pub(crate) use thread_log::ThreadLog;
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
-    peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside, show_troubles,
+    front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside,
+    show_troubles,
 };

@@ -13,7 +13,7 @@ use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::{
     connector::{belief::Standing, presented::Presented},
     lifecycle::Tasks,
-    telemetry::{Chain, certificate_reloaded},
+    telemetry::{Chain, certificate_reloaded, front_proxy_accepted},
 };
 
 /// How often it is decided whether to probe again.
@@ -78,6 +78,7 @@ impl AsFrontProxy {
             }
             progress.servers.push(self.asked_first(server, verdict));
         }
+        self.probes.show();
         Ok(progress)
     }
 
@@ -127,10 +128,15 @@ impl AsFrontProxy {
         }
     }
 
-    /// Asks what is due.
+    /// Asks what is due, and shows what is known then.
     async fn look(&self, progress: &mut Progress) {
         self.probes.forget_others(progress);
         self.look_at_files(progress).await;
+        self.look_at_servers(progress).await;
+        self.probes.show();
+    }
+
+    async fn look_at_servers(&self, progress: &mut Progress) {
         let due: Vec<_> = self.probes.members().into_iter().filter(|server| self.is_due(*server, progress)).collect();
         if due.is_empty() {
             return;
@@ -220,6 +226,13 @@ impl Probes {
                 // Asked as soon as it is known to be of the cluster again.
                 progress.servers[server].pause = Duration::ZERO;
             }
+        }
+    }
+
+    /// Shows in the metrics which servers accept the certificate in use.
+    fn show(&self) {
+        for server in self.all() {
+            front_proxy_accepted(&self.name(server), self.belief.of(server) == Standing::Accepted);
         }
     }
 
@@ -325,7 +338,7 @@ mod tests {
             test_authority::Authority,
             test_server::{Shown, TestBody, TestServer, full},
         },
-        telemetry::ThreadLog,
+        telemetry::{ThreadLog, recorder},
         test_certificates::Issued,
     };
 
@@ -484,6 +497,25 @@ mod tests {
         assert_eq!(scene.send().await, Ok(()));
         assert_eq!(scene.world.came(), [good.der().to_vec()]);
         assert!(scene.proxy.doubt().is_none());
+    }
+
+    /// An alert asks for it: a gateway that is not ready gets no requests that could be counted.
+    #[tokio::test]
+    async fn the_metrics_show_whether_the_certificate_in_use_is_accepted() {
+        let recorder = recorder();
+        let _metrics = metrics::set_default_local_recorder(&recorder);
+        let shown = || {
+            let text = recorder.handle().render();
+            let lines = text.lines().filter(|line| line.starts_with("kube_fanout_upstream_front_proxy_accepted{"));
+            lines.filter_map(|line| line.rsplit_once(' ')).map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
+        };
+        let mut scene = Scene::begin(&[b"http/1.1"], Sees::Error).await;
+        assert_eq!(shown(), ["0"]);
+        for (sees, value) in [(Sees::Proxy, "1"), (Sees::Admin, "0"), (Sees::Proxy, "1")] {
+            scene.world.sees(&scene.first, sees);
+            scene.look_after(ACCEPTED).await;
+            assert_eq!(shown(), [value]);
+        }
     }
 
     /// A server that cannot be asked for a moment must not hide that it refuses the certificate.
