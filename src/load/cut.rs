@@ -86,7 +86,9 @@ impl Cuts {
 
     /// Leaves out the cuts that were due while the client had no connection.
     pub(super) fn skip(&mut self) {
-        if self.last.has_changed().unwrap_or_default() {
+        // Not asked of the receiver, which fails once no more cuts are ordered.
+        let is_new = self.last.borrow().has_changed();
+        if is_new {
             self.due = self.ordered();
         }
         self.due = self.due.filter(|(_, at)| *at > Instant::now());
@@ -129,5 +131,16 @@ mod tests {
             }
         }
         assert_eq!(seconds, [10, 12, 14, 16, 20, 22], "those of the last two connections would come at 24 and 26 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_comes_back_after_the_end_is_not_cut() {
+        let (cutter, began) = (Cutter::new(Duration::from_secs(10)), Instant::now());
+        let mut cuts = cutter.cuts(Duration::ZERO, 0, 1);
+        let mut cutting = tokio::task::JoinSet::new();
+        cutting.spawn(cutter.run(began..began + Duration::from_secs(24)));
+        sleep_until(began + Duration::from_secs(40)).await;
+        cuts.skip();
+        assert!(tokio::time::timeout(Duration::from_secs(60), cuts.next()).await.is_err());
     }
 }
