@@ -40,11 +40,11 @@ const COMMON: usize = 4;
 /// Reviews of one client that are sent upstream as fast as its turns come: those of a controller that starts with
 /// thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its pods, has all
 /// of its reviews within three seconds, where upstream takes some milliseconds for each.
-const FREE: u32 = 60;
+const FREE: u32 = 40;
 /// Reviews of one client that are always free of its pace: what a client needs that lists and watches a few resources.
-const FEW: u32 = 5;
+const FEW: u32 = 3;
 /// Reviews of all clients beyond these that are free at once: as many as one client has, so that five that ask for ever
-/// new reviews do not delay everything else that upstream answers by the time that 300 take. In a surge of more,
+/// new reviews do not delay everything else that upstream answers by the time that 200 take. In a surge of more,
 /// clients are at their pace after the first [`FEW`].
 const FREE_IN_ALL: u32 = FREE;
 /// A surge ends when such reviews come more slowly than one in this time.
@@ -104,7 +104,7 @@ pub(super) struct Verdicts {
     /// Limits the reviews in flight per client.
     shares: Shares,
     /// Limits those of low importance. They have their turns among the client's others, and a quarter of its share
-    /// delays these by little more than a second (62 times [`INTERVAL`]).
+    /// delays these by little more than a second (62 times [`INTERVAL`]) where upstream answers within milliseconds.
     low: LowPart,
     turns: PacedTurns,
     renewal_shares: Shares,

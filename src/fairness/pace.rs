@@ -27,6 +27,9 @@ pub struct Pace {
     limit: &'static str,
 }
 
+/// Things of one client that are accounted for ahead of their time: more than it has turns. One that is given up while
+/// it waits has been accounted for, and those that are must not delay later ones for long.
+const AHEAD: u32 = 8;
 /// Maximum number of clients in debt. Further ones are not held back: it would take that many users that each asked
 /// something new a moment ago.
 const CLIENTS_MAX: usize = 20_000;
@@ -49,13 +52,14 @@ impl Pace {
     /// The time at which the client may do the next thing, which is accounted for now.
     pub(super) fn next(&self, client: ClientKey) -> Instant {
         let now = Instant::now();
+        let most = now + self.interval * (self.free + AHEAD);
         if self.paid_at.len() >= CLIENTS_MAX {
             self.paid_at.retain(|_, paid_at| *paid_at > now);
         }
         let is_full = self.paid_at.len() >= CLIENTS_MAX;
         let before = match self.paid_at.entry(client) {
             Entry::Occupied(mut entry) => {
-                let before = (*entry.get()).max(now);
+                let before = (*entry.get()).clamp(now, most);
                 entry.insert(before + self.interval);
                 before
             }
@@ -110,6 +114,12 @@ mod tests {
         assert_eq!(waits(&pace, jane, 2), [1, 2].map(|intervals| INTERVAL * intervals));
         advance(INTERVAL * 100).await;
         assert_eq!(waits(&pace, jane, 5), expected, "more than everything is not paid");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_given_up_does_not_delay_what_comes_later_for_long() {
+        let (pace, jane) = (Pace::new(2, INTERVAL, "test"), ClientKey::of(&"jane"));
+        assert_eq!(waits(&pace, jane, 1000).last(), Some(&(INTERVAL * AHEAD)));
     }
 
     #[tokio::test(start_paused = true)]

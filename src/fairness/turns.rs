@@ -175,7 +175,8 @@ impl PacedTurns {
         let mut turn = self.turns.by(deadline, self.turns.of_client(client)).await?;
         // Only the few tasks that have a turn are accounted for ahead of their time.
         if let Some(pace) = &self.pace {
-            sleep_until(pace.next(client)).await;
+            let begins = pace.next(client);
+            self.turns.by(deadline, sleep_until(begins)).await?;
         }
         // Last, so that tasks which wait for anything else keep no place from others.
         self.turns.by(deadline, self.turns.place(&mut turn)).await?;

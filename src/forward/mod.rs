@@ -44,9 +44,9 @@ const DELAYED_AT_ONCE: usize = 8;
 const UNREVIEWED_AT_ONCE: usize = 1 + COMMON;
 /// Unreviewed requests of one client that are sent as fast as its turns come: when many clients begin to send more than
 /// can be reviewed, upstream is busy with their reviews.
-const UNREVIEWED_FREE: u32 = 10;
-/// Beyond these, each client has one in this time, as of reviews: all requests that it may have in flight have their
-/// turn within [`TURN_WAIT_MAX`].
+const UNREVIEWED_FREE: u32 = 5;
+/// Beyond these, each client has one in this time, as of reviews: the 1,000 requests that it may have in flight by
+/// default have their turn within [`TURN_WAIT_MAX`].
 const UNREVIEWED_INTERVAL: Duration = Duration::from_millis(20);
 /// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
 /// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
