@@ -190,8 +190,12 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Resumed::No;
         };
-        let _wanted = instance.past.want(version, true);
-        timeout_at(limit, instance.past.reaches_back_to(version, &instance.reader)).await.unwrap_or(Resumed::No)
+        let wanted = instance.past.want(version, true);
+        // After it was wanted: a drain that begins from here on ends the wait.
+        if self.shared.spread.turn().is_some() {
+            return Resumed::Draining;
+        }
+        timeout_at(limit, wanted.resumed(&instance.reader)).await.unwrap_or(Resumed::No)
     }
 
     /// Returns when the cache is filled, or after `limit`. For callers that upstream answers in the meantime: they take

@@ -96,6 +96,7 @@ impl Entry {
     /// Replaces the instance, and ends the watches of the previous one.
     pub(super) fn ready(&self, instance: Arc<Instance>) {
         if let Some(before) = self.set(State::Ready(instance)) {
+            before.past.end();
             before.hub.close(EndCause::Relisted);
         }
     }
@@ -114,6 +115,7 @@ impl Entry {
     /// Removes the instance and ends its watches.
     pub(super) fn stop(&self, why: NotCached, cause: EndCause) {
         if let Some(before) = self.set(State::Not(why)) {
+            before.past.end();
             before.hub.close(cause);
         }
     }

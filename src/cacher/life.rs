@@ -1,6 +1,7 @@
 //! The life of one store: discovered, filled and followed, and stopped when it is idle or gone.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -49,7 +50,7 @@ impl Shared {
                         entry.stop(why, EndCause::Stopped);
                         return;
                     }
-                    () = self.extend_histories(&entry) => {}
+                    never = self.extend_histories(&entry) => match never {},
                 },
                 Err(Unfit { why, known_for }) => {
                     tracing::debug!(store = %key, ?why, "resource not cached");
@@ -150,8 +151,8 @@ impl Shared {
         Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
     }
 
-    /// Lets the history of each fill begin earlier if clients wait for that. Never returns.
-    async fn extend_histories(&self, entry: &Entry) {
+    /// Lets the history of each fill begin earlier if clients wait for that.
+    async fn extend_histories(&self, entry: &Entry) -> Infallible {
         let wanted = entry.past_wanted();
         loop {
             wanted.notified().await;

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::{Notify, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::instance::Instance;
@@ -26,11 +26,13 @@ use crate::{
 pub(super) const GATHERED_FOR: Duration = Duration::from_millis(500);
 /// The maximum duration of one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(30);
-/// Attempts from one fill to the next. Each that finds its version forgotten halves the number of versions in question,
+/// Attempts from one fill to the next. Each that finds its version too old halves the number of versions in question,
 /// so that old ones, which any client may send, do not keep others from being served.
 const ATTEMPTS_MAX: usize = 16;
-/// Those of the attempts that may succeed or cost as much: upstream lists all objects for each.
+/// Those of the attempts for which upstream lists all objects.
 const LISTS_MAX: usize = 4;
+/// The time until the next attempt, if upstream could not be asked.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is wanted of the past of one store, from one fill to the next.
 #[derive(Debug)]
@@ -51,8 +53,9 @@ struct Wanted {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The highest version that is known to be forgotten; so are all lower ones.
-    forgotten: Option<ResourceVersion>,
+    /// The highest version that is known to be too old: forgotten, or followed by more than can be used. So are all
+    /// lower ones.
+    too_old: Option<ResourceVersion>,
     attempts: usize,
     lists: usize,
     end: Option<End>,
@@ -61,7 +64,7 @@ struct State {
 /// Why upstream is not asked any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Too many attempts, or history does not begin with the fill any more.
+    /// Too many attempts, attempts that are in vain, or history that does not begin with the fill any more.
     Exhausted,
     Draining,
 }
@@ -100,30 +103,14 @@ impl Past {
         WantedVersion { past: self, version, waits }
     }
 
-    /// Whether upstream is being asked, or is about to be.
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.wanted().waiting > 0 && self.state.borrow().end.is_none()
-    }
-
-    /// Resolves when history reaches back to `version`, or is known never to. The caller must have it noted
-    /// ([`Self::want`]), and set a timeout.
-    pub(super) async fn reaches_back_to(&self, version: ResourceVersion, reader: &Reader) -> Resumed {
-        let mut state = self.state.subscribe();
-        let decided = |state: &State| match state.end {
-            _ if reader.after(version).is_ok() => Some(Resumed::Yes),
-            Some(End::Draining) => Some(Resumed::Draining),
-            Some(End::Exhausted) => Some(Resumed::No),
-            None if state.has_forgotten(version) || is_behind_beginning(version, reader) => Some(Resumed::No),
-            None => None,
-        };
-        // The sender lives as long as `self` does, so waiting cannot fail.
-        let state = state.wait_for(|state| decided(state).is_some()).await;
-        state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No)
-    }
-
-    /// Ends all waits.
+    /// Ends all waits, because the gateway drains.
     pub(super) fn drain(&self) {
         self.state.send_modify(|state| state.end = Some(End::Draining));
+    }
+
+    /// Ends all waits: history will not begin earlier, or the instance has been replaced.
+    pub(super) fn end(&self) {
+        self.state.send_modify(|state| state.end = state.end.or(Some(End::Exhausted)));
     }
 
     /// The version from which upstream is asked next; `None` if no client waits for one that it may still know.
@@ -131,23 +118,23 @@ impl Past {
         let state = *self.state.borrow();
         let beginning = reader.begins_after();
         let Some(beginning) = beginning.filter(|_| state.attempts < ATTEMPTS_MAX && state.lists < LISTS_MAX) else {
-            if state.end.is_none() {
+            if state.end.is_none() && self.wanted().waiting > 0 {
                 if beginning.is_some() {
                     limit_reached("history_extensions");
                 }
-                self.state.send_modify(|state| state.end = state.end.or(Some(End::Exhausted)));
+                self.end();
             }
             return None;
         };
         let wanted = self.wanted();
-        let is_open = |version: &ResourceVersion| *version < beginning && !state.has_forgotten(*version);
+        let is_open = |version: &ResourceVersion| *version < beginning && !state.is_too_old(*version);
         let mut versions: Vec<_> = wanted.versions.iter().copied().filter(is_open).collect();
         let is_wanted = wanted.waiting > 0 && state.end.is_none();
         drop(wanted);
         versions.sort_unstable();
         versions.dedup();
-        // The oldest one serves all; once that is forgotten, halves are tried.
-        let at = if state.forgotten.is_none() { 0 } else { versions.len() / 2 };
+        // The oldest one serves all; once that is too old, halves are tried.
+        let at = if state.too_old.is_none() { 0 } else { versions.len() / 2 };
         versions.get(at).copied().filter(|_| is_wanted)
     }
 
@@ -162,8 +149,29 @@ fn is_behind_beginning(version: ResourceVersion, reader: &Reader) -> bool {
 }
 
 impl State {
-    fn has_forgotten(&self, version: ResourceVersion) -> bool {
-        self.forgotten.is_some_and(|forgotten| version <= forgotten)
+    fn is_too_old(&self, version: ResourceVersion) -> bool {
+        self.too_old.is_some_and(|too_old| version <= too_old)
+    }
+}
+
+impl WantedVersion<'_> {
+    /// Resolves when history reaches back to the version, or is known never to. For a client that upstream answers
+    /// meanwhile also when no client waits any more: then upstream is not asked. The caller of one that waits must set
+    /// a timeout.
+    pub(super) async fn resumed(&self, reader: &Reader) -> Resumed {
+        let Self { past, version, waits } = *self;
+        let mut state = past.state.subscribe();
+        let decided = |state: &State| match state.end {
+            _ if reader.after(version).is_ok() => Some(Resumed::Yes),
+            Some(End::Draining) => Some(Resumed::Draining),
+            Some(End::Exhausted) => Some(Resumed::No),
+            None if state.is_too_old(version) || is_behind_beginning(version, reader) => Some(Resumed::No),
+            None if !waits && past.wanted().waiting == 0 => Some(Resumed::No),
+            None => None,
+        };
+        // The sender lives as long as `past` does, so waiting cannot fail.
+        let state = state.wait_for(|state| decided(state).is_some()).await;
+        state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No)
     }
 }
 
@@ -174,6 +182,12 @@ impl Drop for WantedVersion<'_> {
         if let Some(at) = wanted.versions.iter().position(|version| *version == self.version) {
             wanted.versions.swap_remove(at);
         }
+        let was_last = self.waits && wanted.waiting == 0;
+        drop(wanted);
+        if was_last {
+            // Those that do not wait themselves look again.
+            self.past.state.send_modify(|_| {});
+        }
     }
 }
 
@@ -182,14 +196,15 @@ impl Instance {
     pub(super) async fn extend_history(&self) {
         while let Some(from) = self.past.next(&self.reader) {
             let until = self.reader.begins_after();
-            let extended = timeout(ATTEMPT_MAX, self.extend_to(from)).await;
-            let extended = extended.unwrap_or(Err(NoPast::Upstream(Failure::Stalled)));
+            self.past.state.send_modify(|state| state.attempts += 1);
+            let extended = timeout(ATTEMPT_MAX, self.extend_to(from)).await.unwrap_or(Err(NoPast::TooSlow));
             let outcome = match &extended {
                 Ok(()) => "made",
                 Err(NoPast::Upstream(Failure::Expired)) => "forgotten",
                 Err(NoPast::Unusable(NotBefore::TooLarge)) => "too_large",
                 Err(NoPast::Unusable(_)) => "contradiction",
-                Err(NoPast::Upstream(_)) => "failed",
+                Err(NoPast::Unconfirmed) => "unconfirmed",
+                Err(NoPast::Upstream(_) | NoPast::TooSlow) => "failed",
             };
             self.metrics.history_extended(outcome);
             match &extended {
@@ -198,19 +213,23 @@ impl Instance {
                 Err(error) => tracing::info!(resource = %self.resource, version = %from, error = %Chain(error),
                     "history cannot begin earlier; watches that resume from there are forwarded"),
             }
-            self.past.state.send_modify(|state| {
-                state.attempts += 1;
-                state.lists += usize::from(outcome != "forgotten");
-                if extended.is_err() {
-                    state.forgotten = state.forgotten.max(Some(from));
+            match extended {
+                // Wakes those that wait.
+                Ok(()) => self.past.state.send_modify(|_| {}),
+                Err(NoPast::Upstream(Failure::Expired) | NoPast::Unusable(_) | NoPast::TooSlow) => {
+                    self.past.state.send_modify(|state| state.too_old = state.too_old.max(Some(from)));
                 }
-            });
+                Err(NoPast::Unconfirmed) => self.past.end(),
+                Err(NoPast::Upstream(_)) => sleep(ASKED_AGAIN).await,
+            }
         }
     }
 
     async fn extend_to(&self, from: ResourceVersion) -> Result<(), NoPast> {
         let past = self.reader.past(from).ok_or(NotBefore::Trimmed)?;
-        let past = reflector::past(&self.upstream, self.schema(), past).await?;
+        let past = reflector::past_events(&self.upstream, self.schema(), past).await?;
+        self.past.state.send_modify(|state| state.lists += 1);
+        let past = reflector::past_state(&self.upstream, self.schema(), past).await?;
         // What upstream said may be of another storage than the one of the fill.
         if self.was_rolled_back() {
             return Err(Failure::Unavailable.into());
@@ -241,7 +260,7 @@ mod tests {
     fn forgotten(past: &Past, up_to: u64) {
         past.state.send_modify(|state| {
             state.attempts += 1;
-            state.forgotten = Some(version(up_to));
+            state.too_old = Some(version(up_to));
         });
     }
 
@@ -249,13 +268,13 @@ mod tests {
     fn upstream_is_asked_only_while_a_client_waits_and_then_for_all() {
         let (past, reader) = scene();
         let others: Vec<_> = [10, 20, 60].map(|other| past.want(version(other), false)).into();
-        assert_eq!((past.next(&reader), past.is_asked_for()), (None, false));
+        assert_eq!(past.next(&reader), None);
         let waits = past.want(version(30), true);
-        assert_eq!((past.next(&reader), past.is_asked_for()), (Some(version(10)), true));
+        assert_eq!(past.next(&reader), Some(version(10)));
         drop(others);
         assert_eq!(past.next(&reader), Some(version(30)));
         drop(waits);
-        assert_eq!((past.next(&reader), past.is_asked_for()), (None, false));
+        assert_eq!(past.next(&reader), None);
         assert!(past.wanted().versions.is_empty());
     }
 
@@ -276,21 +295,34 @@ mod tests {
         let (past, reader) = scene();
         let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), true)).collect();
         past.state.send_modify(|state| state.lists = LISTS_MAX);
-        assert_eq!((past.next(&reader), past.is_asked_for()), (None, false));
-        let waits = past.reaches_back_to(waiting[0].version, &reader);
-        assert_eq!(waits.now_or_never(), Some(Resumed::No));
+        assert_eq!(past.next(&reader), None);
+        assert_eq!(waiting[0].resumed(&reader).now_or_never(), Some(Resumed::No));
     }
 
     #[test]
     fn waits_end_when_it_is_known_that_they_are_in_vain_and_when_the_gateway_drains() {
         let (past, reader) = scene();
-        let mut waits = Box::pin(past.reaches_back_to(version(30), &reader));
+        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), true));
+        let mut waits = Box::pin(newer.resumed(&reader));
         assert_eq!((&mut waits).now_or_never(), None);
         forgotten(&past, 20);
         assert_eq!((&mut waits).now_or_never(), None);
-        assert_eq!(past.reaches_back_to(version(20), &reader).now_or_never(), Some(Resumed::No));
-        assert_eq!(past.reaches_back_to(version(50), &reader).now_or_never(), Some(Resumed::Yes));
+        assert_eq!(old.resumed(&reader).now_or_never(), Some(Resumed::No));
+        assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
         past.drain();
         assert_eq!(waits.now_or_never(), Some(Resumed::Draining));
+    }
+
+    #[test]
+    fn clients_that_upstream_answers_do_not_wait_for_what_no_other_waits_for() {
+        let (past, reader) = scene();
+        let (waiting, answered) = (past.want(version(20), true), past.want(version(30), false));
+        let mut resumed = Box::pin(answered.resumed(&reader));
+        assert_eq!((&mut resumed).now_or_never(), None);
+        // The attempt from 20 fails, and its client gives up.
+        forgotten(&past, 20);
+        assert_eq!((&mut resumed).now_or_never(), None);
+        drop(waiting);
+        assert_eq!(resumed.now_or_never(), Some(Resumed::No));
     }
 }

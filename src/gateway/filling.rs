@@ -50,11 +50,14 @@ pub(super) fn resumed_from(options: &ReadOptions) -> Option<ResourceVersion> {
     }
 }
 
+/// A watch that may wait less than this does not wait for what happened before the fill: it would be in vain.
+const RESUME_MIN: Duration = Duration::from_secs(3);
+
 /// The longest time that a watch may wait that resumes from a version, if upstream has few places left for it:
 /// otherwise it would be refused.
 pub(super) fn wait_resumed(options: &ReadOptions, config: serve::Config) -> Option<Duration> {
     let ReadOptions::Watch(WatchOptions { start: WatchStart::After(_), timeout, .. }) = options else { return None };
-    Some(within(config.fill_wait, *timeout)).filter(|wait| !wait.is_zero())
+    Some(within(config.fill_wait, *timeout)).filter(|wait| *wait >= RESUME_MIN)
 }
 
 /// A watch with a timeout no longer than the wait would be over before it began.

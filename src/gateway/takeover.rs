@@ -33,7 +33,7 @@ use crate::{
     apimachinery::{
         IncludeObject, Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart,
     },
-    cacher::Instance,
+    cacher::{Instance, WantedVersion},
     connector,
     fairness::{ClientKey, ClientRoom, Importance, Room},
     serve::{self, ForwardReason, Read, Told},
@@ -238,11 +238,17 @@ impl Candidate {
         let Target::Resource(target) = &context.info.target else { return Err(NotNow::Never) };
         sleep_until(self.not_before).await;
         loop {
-            // Before anything is asked, for which there might be no use.
+            // Before the version of a quiet resource is asked for, for which there might be no use.
             while !stages.permission.has_room(context, target) {
                 sleep(review_pause()).await;
             }
             let (instance, told, behind) = self.instance(representation).await?;
+            // Many may have waited for the same.
+            if !stages.permission.has_room(context, target) {
+                drop(instance);
+                sleep(review_pause()).await;
+                continue;
+            }
             let granted = match stages.permission.grant(context, target, Instant::now(), None, || None).await {
                 Ok(granted) => granted,
                 Err(why) if is_for_want_of_a_review(why) => {
@@ -315,16 +321,30 @@ impl Candidate {
 
     /// The version from which memory can go on, which history covers unless the client has received more meanwhile.
     async fn behind(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
-        let _wanted = instance.want(told);
-        if instance.reaches_back_to(told) || instance.is_extended_to(told).await {
+        let wanted = instance.want(told);
+        if instance.reaches_back_to(told) || self.is_extended_to(&wanted, instance, told).await {
             return Ok(told);
         }
-        self.after_quiet(instance, told).await
+        self.after_quiet(instance, told, &wanted).await
+    }
+
+    /// Whether history is made to begin early enough. False once the client has received more: history may cover that.
+    async fn is_extended_to(&self, wanted: &WantedVersion<'_>, instance: &Instance, told: ResourceVersion) -> bool {
+        let mut heard = self.told.subscribe();
+        tokio::select! {
+            is_extended = instance.is_extended_to(wanted) => is_extended,
+            _ = heard.wait_for(|heard| *heard != Some(told)) => false,
+        }
     }
 
     /// The version up to which nothing has happened since `told`, which history does not cover; or another one that the
     /// client has received meanwhile.
-    async fn after_quiet(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
+    async fn after_quiet(
+        &self,
+        instance: &Instance,
+        told: ResourceVersion,
+        wanted: &WantedVersion<'_>,
+    ) -> Result<ResourceVersion, NotNow> {
         let mut heard = self.told.subscribe();
         // A client that receives something in the meantime need not wait any longer: history may cover that version.
         drop(timeout(QUIET, heard.wait_for(|heard| *heard != Some(told))).await);
@@ -336,7 +356,7 @@ impl Candidate {
         match behind {
             Some(behind) if instance.reaches_back_to(behind) => Ok(behind),
             _ if !is_still_told() => self.told().ok_or(NotNow::Never),
-            _ if instance.is_extended_to(told).await => Ok(told),
+            _ if self.is_extended_to(wanted, instance, told).await => Ok(told),
             _ => Err(NotNow::NotCovered(told)),
         }
     }

@@ -34,5 +34,5 @@ pub use health::{Condition, Health};
 pub use lines::{LineTooLong, Lines};
 pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};
-pub use past::{NoPast, past};
+pub use past::{NoPast, past_events, past_state};
 pub use peers::{FillSource, NoPeers, PeerOutcome, Peers};

@@ -19,16 +19,29 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub enum NoPast {
     #[error("upstream does not tell it")]
     Upstream(#[from] Failure),
+    #[error("upstream does not say that there are no more events: its watch ended without an event and a bookmark")]
+    Unconfirmed,
+    #[error("upstream took too long to tell it")]
+    TooSlow,
     #[error("it cannot be used")]
     Unusable(#[from] NotBefore),
 }
 
-/// Completes `past` with what upstream says. May take as long as upstream likes, so the caller must set a timeout.
+/// The events of `past`, as upstream says them. May take as long as upstream likes, so the caller must set a timeout.
 ///
 /// # Errors
 /// Upstream has forgotten the version, or the past cannot be used.
-pub async fn past<L: ListWatch>(upstream: &L, schema: &Arc<Schema>, mut past: Past) -> Result<Past, NoPast> {
+pub async fn past_events<L: ListWatch>(upstream: &L, schema: &Schema, mut past: Past) -> Result<Past, NoPast> {
     while !watched(upstream, schema, &mut past).await? {}
+    Ok(past)
+}
+
+/// The objects at the version with which `past` begins, which has its events. As [`past_events`]; upstream lists the
+/// whole collection.
+///
+/// # Errors
+/// As [`past_events`].
+pub async fn past_state<L: ListWatch>(upstream: &L, schema: &Arc<Schema>, mut past: Past) -> Result<Past, NoPast> {
     let mut token = None;
     loop {
         let mut readers = ItemReaders::new(schema.clone(), FillSource::Upstream);
@@ -49,7 +62,8 @@ pub async fn past<L: ListWatch>(upstream: &L, schema: &Arc<Schema>, mut past: Pa
 
 /// Reads the events of one watch. Returns whether there are no more before the fill.
 async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, past: &mut Past) -> Result<bool, NoPast> {
-    let request = WatchRequest { from: WatchFrom::After(past.reached()), seconds: WATCH_SECONDS };
+    let before = past.reached();
+    let request = WatchRequest { from: WatchFrom::After(before), seconds: WATCH_SECONDS };
     let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
     loop {
         match events.next(schema, SILENCE_MAX).await? {
@@ -60,6 +74,10 @@ async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, past: &mut Past) -
             }
             Some(UpstreamEvent::Bookmark { version, .. }) if version >= past.until() => return Ok(true),
             Some(UpstreamEvent::Bookmark { .. }) => {}
+            // If a part of the changes of that version is missing, they do not lead to the state of the fill.
+            None if past.reached() == past.until() => return Ok(true),
+            // The next watch would end in the same way.
+            None if past.reached() == before => return Err(NoPast::Unconfirmed),
             None => return Ok(false),
         }
     }

@@ -165,10 +165,10 @@ impl History {
     }
 
     /// The average time between the last few changes, including the time since the last one; `None` if there were fewer
-    /// changes.
+    /// changes since the fill.
     pub(super) fn pace(&self, now: Instant) -> Option<Duration> {
-        let (at, _) = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
-        Some(now.duration_since(*at) / PACE_CHANGES)
+        let (at, change) = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
+        (change.number >= FIRST_CHANGE).then(|| now.duration_since(*at) / PACE_CHANGES)
     }
 
     pub(super) fn len(&self) -> usize {

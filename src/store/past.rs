@@ -78,10 +78,14 @@ impl Past {
     /// there are no more before it.
     ///
     /// # Errors
-    /// History has no room for it.
+    /// History has no room for it, or it is older than the one before it.
     pub fn push(&mut self, kind: ChangeKind, object: Object, line: Bytes) -> Result<bool, NotBefore> {
         if object.version > self.until() {
             return Ok(false);
+        }
+        // Changes of one transaction have the same version.
+        if object.version < self.reached() {
+            return Err(NotBefore::Contradiction(object.key));
         }
         let (changes, bytes) = self.room;
         let room = changes.checked_sub(1).zip(bytes.checked_sub(Change::bytes_of(&object)));

@@ -6,8 +6,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
-use kube_fanout::{config::Config, sim::Sim};
-use tokio::join;
+use kube_fanout::{
+    config::Config,
+    sim::{Features, Sim},
+};
+use tokio::{
+    join,
+    time::{Instant, timeout},
+};
 
 use crate::{
     delegated::{Scene, forwarded},
@@ -31,7 +37,12 @@ fn few_places(config: &mut Config) {
 /// A pod for each watch, which changed in every way between the version from which the watches resume, which is
 /// returned, and the start of the gateway.
 async fn started_anew() -> (Scene, u64) {
+    started_anew_at(Features::default()).await
+}
+
+async fn started_anew_at(features: Features) -> (Scene, u64) {
     let sim = Sim::new();
+    sim.set_features(features);
     for number in 0..WATCHES {
         for name in ["stays", "leaves", "goes"] {
             sim.create(pod("default", &format!("{name}-{number}"), &format!("app-{number}"))).unwrap();
@@ -151,4 +162,49 @@ async fn few_watches_that_resume_from_before_the_fill_do_not_wait_for_memory() {
     let (events, route) = passing(STEP, watch.rest()).await;
     assert!(events.lines().count() == 6, "{events}");
     assert_eq!(route, forwarded("before_fill"));
+    assert_eq!(scene.sim.counts().requests("list", "pods"), 0, "upstream was asked for the past");
+}
+
+/// Upstreams that send no bookmarks never say that there are no more events.
+#[tokio::test]
+async fn an_upstream_that_does_not_tell_the_past_keeps_no_client_waiting() {
+    let (scene, version) = started_anew_at(Features { bookmarks: false, ..Features::old() }).await;
+    scene.warm().await;
+    let began = Instant::now();
+    let watches = passing(STEP, resumed(&scene, "jane-token", version)).await;
+    for refused in watches.iter().filter_map(|watch| watch.as_ref().err()) {
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(watches.iter().filter(|watch| watch.is_ok()).count(), PLACES);
+    // A wait lasts half of a watch's 30 s.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+/// What clients wait for is for others, too; but these do not wait when no client does any more.
+#[tokio::test]
+async fn a_client_that_gives_up_waiting_keeps_no_other_upstream() {
+    let (scene, version) = started_anew().await;
+    scene.warm().await;
+    scene.sim.hold_requests("list", "pods");
+    let headers = [("authorization", "Bearer jane-token")];
+    let client = &scene.gateway.client;
+    let path = |number, version| path(number, version).replace("timeoutSeconds=30", "timeoutSeconds=600");
+    let mut watches = Vec::new();
+    for number in 0..PLACES - 1 {
+        let mut watch = client.open_with(&path(number, version), &headers).await.unwrap();
+        for _ in 0..5 {
+            watch.line().await.unwrap().unwrap();
+        }
+        watches.push(watch);
+    }
+    let last = path(PLACES - 1, version - 1);
+    let waits = timeout(Duration::from_secs(10), client.open_with(&last, &headers));
+    assert!(passing(STEP, waits).await.is_err(), "it waits");
+    scene.sim.release_requests();
+    for (number, watch) in watches.iter_mut().enumerate() {
+        scene.sim.create(pod("default", &format!("late-{number}"), &format!("app-{number}"))).unwrap();
+        assert!(watch.line().await.unwrap().unwrap().contains("late-"));
+    }
+    let are_taken_over = scene.sim.until(|counts| counts.open_watches("pods") == 1);
+    within("the takeovers", passing(STEP, are_taken_over)).await;
 }

@@ -172,9 +172,9 @@ impl Instance {
         self.past.want(version, false)
     }
 
-    /// Whether history is being made to begin early enough for a watch that resumes from `version`, and then does.
-    pub async fn is_extended_to(&self, version: ResourceVersion) -> bool {
-        self.past.is_asked_for() && self.past.reaches_back_to(version, &self.reader).await == Resumed::Yes
+    /// Whether history is being made to begin early enough for that version of this instance, and then does.
+    pub async fn is_extended_to(&self, wanted: &WantedVersion<'_>) -> bool {
+        wanted.resumed(&self.reader).await == Resumed::Yes
     }
 
     /// Whether upstream's storage was found to be another one since the fill.
