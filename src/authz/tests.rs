@@ -344,8 +344,8 @@ async fn several_users_that_ask_much_share_what_is_free_of_the_pace() {
         async move { future::join_all(urls.iter().map(|url| ask(authorizer, user, url))).await }
     });
     assert_eq!(future::join_all(crowd).await.concat(), vec![Ok(()); 300], "all come to their turn");
-    // Free are four of each and forty in all; in the time T there are T / 20 ms more of each, and T / 10 ms in all. With
-    // forty free for each it would be 380 ms.
+    // Free are four of each and forty in all; in the time T there are T / 20 ms more of each, and T / 10 ms in all.
+    // With forty free for each it would be 380 ms.
     let took = began.elapsed();
     assert!(took >= Duration::from_millis((300 - 5 * 4 - 40) * 20 / 7), "{took:?}");
 }
