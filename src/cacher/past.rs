@@ -197,7 +197,8 @@ impl Instance {
         while let Some(from) = self.past.next(&self.reader) {
             let until = self.reader.begins_after();
             self.past.state.send_modify(|state| state.attempts += 1);
-            let extended = timeout(ATTEMPT_MAX, self.extend_to(from)).await.unwrap_or(Err(NoPast::TooSlow));
+            // Boxed: it is rare, and the task of every store would carry its size.
+            let extended = timeout(ATTEMPT_MAX, Box::pin(self.extend_to(from))).await.unwrap_or(Err(NoPast::TooSlow));
             let outcome = match &extended {
                 Ok(()) => "made",
                 Err(NoPast::Upstream(Failure::Expired)) => "forgotten",

@@ -423,7 +423,7 @@ impl Unreviewed {
     }
 
     /// Waits for the takeover, and checks that the watch goes on, and ends with its right.
-    async fn is_continued_while_jane_may(mut self, scene: &Scene) {
+    async fn ends_with_the_right_of_jane(mut self, scene: &Scene) {
         let is_over = until("the takeover", async || self.is_taken_over().then_some(()));
         passing(STEP * 2, is_over).await;
         scene.sim.create(pod("default", "b", "x")).unwrap();
@@ -450,7 +450,7 @@ async fn a_watch_without_a_verdict_is_taken_over_once_there_is_one() {
     }
     assert!(!unreviewed.is_taken_over(), "upstream allows what the gateway may not");
     scene.upstream.start_reviews();
-    unreviewed.is_continued_while_jane_may(&scene).await;
+    unreviewed.ends_with_the_right_of_jane(&scene).await;
 }
 
 #[tokio::test]
@@ -470,7 +470,7 @@ async fn a_watch_without_room_for_its_review_is_taken_over_once_there_is_some() 
     let unreviewed = Unreviewed::open(&scene, folder).await;
     drop(lists);
     scene.upstream.hold_reviews(false);
-    unreviewed.is_continued_while_jane_may(&scene).await;
+    unreviewed.ends_with_the_right_of_jane(&scene).await;
 }
 
 /// What permitted a takeover may be gone by the time at which the client reads on.
