@@ -14,7 +14,7 @@ pub(super) struct Demand {
     /// The sets that contain the objects of a scope, by the number of the churn.
     sets: HashMap<(usize, Scope), Vec<usize>>,
     set_count: usize,
-    /// The set of each client; empty if all have the same.
+    /// The set of each client; those beyond its end have the first.
     of_client: Arc<[usize]>,
     /// Whether some selector depends on what the tool does not know.
     is_unknown: bool,
@@ -48,7 +48,7 @@ impl Demand {
                 }
             });
         }
-        demand.of_client = if selection.depends_on_client() { of_client.into() } else { Arc::default() };
+        demand.of_client = of_client.into();
         demand
     }
 

@@ -45,7 +45,7 @@ pub(super) async fn check(sides: &[Side]) -> Result<Vec<String>, LoadError> {
 }
 
 /// The servers of a run, each once. The first is that of `--url`.
-fn servers(sides: &[Side]) -> Vec<Arc<Endpoint>> {
+pub(super) fn servers(sides: &[Side]) -> Vec<Arc<Endpoint>> {
     let mut servers: Vec<Arc<Endpoint>> = Vec::new();
     for Side { endpoint, writes, .. } in sides {
         for server in [endpoint, writes] {

@@ -18,12 +18,8 @@ use super::{
 /// another cluster than the first.
 pub(super) async fn check(any_cluster: bool, sides: &[Side]) -> Result<Vec<String>, LoadError> {
     if !any_cluster {
-        for side in sides {
-            refuse_strange(&side.endpoint).await?;
-            refuse_strange(&side.writes).await?;
-            for other in side.endpoint.others() {
-                refuse_strange(&Arc::new(other)).await?;
-            }
+        for server in same_cluster::servers(sides) {
+            refuse_strange(&server).await?;
         }
     }
     same_cluster::check(sides).await

@@ -121,6 +121,7 @@ mod tests {
         assert!(clients.have_all(&due));
         assert_eq!(clients.missing(&due, 1000), Missing::default());
     }
+
     #[tokio::test(start_paused = true)]
     async fn only_what_is_due_for_a_client_is_missing() {
         let clients = Clients::default();

@@ -4,7 +4,7 @@ use std::future::pending;
 
 use kube_fanout::{
     load::{LoadOptions, Server, load},
-    sim::{Refusal, Sim},
+    sim::{Refusal, Sim, SimServer},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -17,6 +17,14 @@ use crate::{
     },
     load::{errors, measured, options, workload},
 };
+
+/// A server whose watches get what is there, and nothing that is written later.
+async fn with_hung_watches() -> (Sim, SimServer) {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.hold_new_watches(true);
+    (sim, server)
+}
 
 #[tokio::test]
 async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
@@ -52,10 +60,7 @@ workloads:
 
 #[tokio::test]
 async fn events_that_have_not_come_count_as_errors_and_as_delays() {
-    let sim = Sim::new();
-    let server = sim.start().await.unwrap();
-    // They get what is there, and nothing that is written later.
-    sim.hold_new_watches(true);
+    let (_sim, server) = with_hung_watches().await;
     let text = "duration: 500ms
 settle: 200ms
 workloads:
@@ -84,9 +89,7 @@ workloads:
 
 #[tokio::test]
 async fn events_that_have_not_come_count_for_the_clients_whose_selectors_match() {
-    let sim = Sim::new();
-    let server = sim.start().await.unwrap();
-    sim.hold_new_watches(true);
+    let (_sim, server) = with_hung_watches().await;
     let text = "duration: 500ms
 settle: 200ms
 workloads:
@@ -119,9 +122,7 @@ workloads:
 
 #[tokio::test]
 async fn what_a_list_has_brought_is_not_missed_as_an_event() {
-    let sim = Sim::new();
-    let server = sim.start().await.unwrap();
-    sim.hold_new_watches(true);
+    let (sim, server) = with_hung_watches().await;
     // Each object is written once.
     let text = "duration: 60s
 workloads:
