@@ -53,8 +53,8 @@ struct Wanted {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The highest version that is known to be too old: forgotten, or followed by more than can be used. So are all
-    /// lower ones.
+    /// The highest version that is known to be too old: forgotten, or followed by more than can be used or read in
+    /// time. So are all lower ones.
     too_old: Option<ResourceVersion>,
     attempts: usize,
     lists: usize,
@@ -143,9 +143,9 @@ impl Past {
     }
 }
 
-/// Whether history cannot begin earlier for the sake of `version`: it was trimmed, or begins before it already.
-fn is_behind_beginning(version: ResourceVersion, reader: &Reader) -> bool {
-    reader.begins_after().is_none_or(|beginning| version >= beginning)
+/// Whether history begins after `version`, and may be made to begin earlier: it has not been trimmed.
+pub(super) fn is_before_history(version: ResourceVersion, reader: &Reader) -> bool {
+    reader.begins_after().is_some_and(|beginning| version < beginning)
 }
 
 impl State {
@@ -165,7 +165,7 @@ impl WantedVersion<'_> {
             _ if reader.after(version).is_ok() => Some(Resumed::Yes),
             Some(End::Draining) => Some(Resumed::Draining),
             Some(End::Exhausted) => Some(Resumed::No),
-            None if state.is_too_old(version) || is_behind_beginning(version, reader) => Some(Resumed::No),
+            None if state.is_too_old(version) || !is_before_history(version, reader) => Some(Resumed::No),
             None if !waits && past.wanted().waiting == 0 => Some(Resumed::No),
             None => None,
         };
@@ -295,9 +295,15 @@ mod tests {
     fn attempts_are_limited() {
         let (past, reader) = scene();
         let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), true)).collect();
-        past.state.send_modify(|state| state.lists = LISTS_MAX);
+        let mut state = State { attempts: ATTEMPTS_MAX - 1, lists: LISTS_MAX - 1, ..State::default() };
+        past.state.send_replace(state);
+        assert_eq!(past.next(&reader), Some(version(1)));
+        state.attempts += 1;
+        past.state.send_replace(state);
         assert_eq!(past.next(&reader), None);
         assert_eq!(waiting[0].resumed(&reader).now_or_never(), Some(Resumed::No));
+        past.state.send_replace(State { attempts: 0, lists: LISTS_MAX, ..state });
+        assert_eq!(past.next(&reader), None);
     }
 
     #[test]

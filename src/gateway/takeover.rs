@@ -244,12 +244,11 @@ impl Candidate {
             }
             let (instance, told, behind) = self.instance(representation).await?;
             // Many may have waited for the same.
-            if !stages.permission.has_room(context, target) {
-                drop(instance);
-                sleep(review_pause()).await;
-                continue;
-            }
-            let granted = match stages.permission.grant(context, target, Instant::now(), None, || None).await {
+            let granted = match stages.permission.has_room(context, target) {
+                true => stages.permission.grant(context, target, Instant::now(), None, || None).await,
+                false => Err(ForwardReason::TooManyReviews),
+            };
+            let granted = match granted {
                 Ok(granted) => granted,
                 Err(why) if is_for_want_of_a_review(why) => {
                     drop(instance);

@@ -70,8 +70,7 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream has compacted the version or not reached it, or its response is not as expected.
     pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
-        let from = token.map_or_else(|| exactly(version), |token| format!("continue={token}"));
-        let (path, query) = (self.resource.collection_path(), format!("limit={PAGE_OBJECTS}&{from}"));
+        let (path, query) = (self.resource.collection_path(), page_at(version, token));
         let answer = self.get_at(&path, &query, METADATA, LIST_HEADERS_MAX).await?;
         whole(answer.into_body()).await
     }
@@ -229,8 +228,7 @@ impl ListWatch for ResourceListWatch {
     }
 
     async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<ListWatchStream, Failure> {
-        let from = token.map_or_else(|| exactly(version), |token| format!("continue={token}"));
-        let answer = self.get(&format!("limit={PAGE_OBJECTS}&{from}"), LIST_HEADERS_MAX).await?;
+        let answer = self.get(&page_at(version, token), LIST_HEADERS_MAX).await?;
         Ok(ListWatchStream { body: answer.into_body(), left: Some(LIST_BYTES_MAX) })
     }
 
@@ -299,6 +297,12 @@ impl ListWatch for ResourceListWatch {
         // The definition may be missing only temporarily.
         Ok(is_current.ok_or(Failure::NotFound)? && !is_aggregated)
     }
+}
+
+/// The parameters of a page of a list at exactly that version: the first one, or the one that the token continues with.
+fn page_at(version: ResourceVersion, token: Option<&str>) -> String {
+    let from = token.map_or_else(|| exactly(version), |token| format!("continue={token}"));
+    format!("limit={PAGE_OBJECTS}&{from}")
 }
 
 /// The parameters of a list at exactly that version.

@@ -19,8 +19,16 @@ use tokio::{
 };
 
 use super::{
-    Resumed, Unproven, WantedVersion, columns::TableColumns, demand::Demand, past::Past, proofs::Candidate,
-    quiet::Quiet, schema_proof::SchemaProof, staleness::StalenessLimit, unchanged::Unchanged, verified::MetadataPage,
+    Resumed, Unproven, WantedVersion,
+    columns::TableColumns,
+    demand::Demand,
+    past::{self, Past},
+    proofs::Candidate,
+    quiet::Quiet,
+    schema_proof::SchemaProof,
+    staleness::StalenessLimit,
+    unchanged::Unchanged,
+    verified::MetadataPage,
 };
 use crate::{
     apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
@@ -163,7 +171,7 @@ impl Instance {
 
     /// Whether history begins after `version`, and did not drop the changes after it: upstream may still know them.
     pub fn is_before_history(&self, version: ResourceVersion) -> bool {
-        self.reader.begins_after().is_some_and(|beginning| version < beginning)
+        past::is_before_history(version, &self.reader)
     }
 
     /// Notes the version from which a watch resumes that upstream answers meanwhile: if history is made to begin
