@@ -82,3 +82,110 @@ async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, past: &mut Past) -
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        apimachinery::{ObjectKey, ResourceVersion},
+        reflector::tests::{Script, bookmark, event, list},
+        store::{HistoryLimits, Object, Objects, Reader, Shape, Writer, store},
+    };
+
+    fn version(number: u64) -> ResourceVersion {
+        ResourceVersion::new(number).unwrap()
+    }
+
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(Shape::typed("Pod", "v1"), Vec::new()))
+    }
+
+    /// A cache that was filled at version 20 with pods `a` at 12 and `b` at 5.
+    fn filled() -> (Writer, Reader) {
+        let pod = |name: &str, version: u64| {
+            let metadata = format!(r#"{{"name":"{name}","namespace":"ns","resourceVersion":"{version}"}}"#);
+            let json = format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata}}}"#);
+            Arc::new(Object::from_event(json.into(), &schema()).unwrap())
+        };
+        let limits = HistoryLimits { age: Duration::from_secs(60), bytes: 1 << 20 };
+        store(schema(), &Objects::new(vec![pod("a", 12), pod("b", 5)]).unwrap(), version(20), limits)
+    }
+
+    /// What upstream says of the time since version 10, whether history begins there then, and the requests for it.
+    async fn extended(watches: &[&[String]], lists: &[String]) -> (Result<(), NoPast>, Vec<String>) {
+        let script = Script::new(&[], watches.iter().map(|events| Ok(events.concat())));
+        script.lists.lock().unwrap().extend(lists.iter().cloned());
+        let (_writer, reader) = filled();
+        let past = reader.past(version(10)).unwrap();
+        let read = async {
+            let past = past_events(&script, &schema(), past).await?;
+            Ok(reader.prepend(past_state(&script, &schema(), past).await?)?)
+        };
+        let read = read.await;
+        assert_eq!(reader.after(version(10)).is_ok(), read.is_ok());
+        let asked = script.asked.lock().unwrap().clone();
+        (read, asked)
+    }
+
+    fn at_ten() -> [String; 2] {
+        [list(10, "more", &[("a", 3)]), list(10, "", &[("b", 5), ("c", 7)])]
+    }
+
+    fn changes() -> [String; 2] {
+        [event("MODIFIED", "a", 12), event("DELETED", "c", 14)]
+    }
+
+    #[tokio::test]
+    async fn a_past_is_read_by_watches_one_after_another_and_page_by_page() {
+        let [first, second] = changes();
+        // A watch without bookmarks ends, and the next one has the rest.
+        let (extended, asked) = extended(&[&[first], &[second, bookmark(21)]], &at_ten()).await;
+        assert_eq!(extended, Ok(()));
+        assert_eq!(asked, ["after 10", "after 12", "list at 10 None", "list at 10 Some(\"more\")"]);
+    }
+
+    #[tokio::test]
+    async fn a_past_ends_with_the_first_event_after_the_fill() {
+        let [first, second] = changes();
+        let later = [first, second, event("MODIFIED", "a", 21), event("MODIFIED", "b", 22)];
+        assert_eq!(extended(&[&later], &at_ten()).await.0, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_ends_at_the_version_of_the_fill_has_all_events() {
+        let [first, _] = changes();
+        let (read, asked) = extended(&[&[first, event("DELETED", "c", 20)]], &at_ten()).await;
+        assert_eq!((read, asked.len()), (Ok(()), 3));
+    }
+
+    #[tokio::test]
+    async fn a_past_of_which_upstream_may_know_more_is_not_used() {
+        let (read, asked) = extended(&[&changes(), &[]], &at_ten()).await;
+        assert_eq!((read, asked), (Err(NoPast::Unconfirmed), vec!["after 10".to_owned(), "after 14".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn a_state_that_is_compacted_between_two_pages_is_not_used() {
+        let [first, second] = changes();
+        let watch = [first, second, bookmark(20)];
+        let read = async |lists: &[String]| extended(&[&watch], lists).await.0;
+        assert_eq!(read(&at_ten()).await, Ok(()));
+        assert_eq!(read(&at_ten()[..1]).await, Err(Failure::Expired.into()));
+        let [page, _] = at_ten();
+        // The rest as of now, which is what a token says after compaction.
+        assert_eq!(read(&[page, list(20, "", &[("b", 5)])]).await, Err(Failure::Malformed.into()));
+    }
+
+    #[tokio::test]
+    async fn a_version_that_upstream_forgot_has_no_past() {
+        let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
+        assert_eq!(extended(&[&[expired]], &[]).await.0, Err(Failure::Expired.into()));
+    }
+
+    #[tokio::test]
+    async fn a_past_that_does_not_lead_to_the_fill_is_not_used() {
+        let key = ObjectKey::new(Some("ns"), "a");
+        let read = extended(&[&[event("DELETED", "c", 14), bookmark(20)]], &at_ten()).await.0;
+        assert_eq!(read, Err(NotBefore::Contradiction(key).into()));
+    }
+}

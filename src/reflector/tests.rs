@@ -19,11 +19,11 @@ use crate::store::{Change, HistoryLimits, Reader, Schema, Shape};
 
 /// The responses of upstream, in this order, and the requests that it received.
 #[derive(Clone, Debug, Default)]
-struct Script {
+pub(super) struct Script {
     watches: Arc<Mutex<VecDeque<Result<String, Failure>>>>,
-    lists: Arc<Mutex<VecDeque<String>>>,
+    pub(super) lists: Arc<Mutex<VecDeque<String>>>,
     heads: Arc<Mutex<VecDeque<u64>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    pub(super) asked: Arc<Mutex<Vec<String>>>,
     /// Whether silence follows the last scripted bytes, instead of the end of the body.
     falls_silent: bool,
     /// The versions that upstream reports, one after the other; then it reports none. An empty one is not reported.
@@ -40,7 +40,7 @@ struct Script {
 }
 
 impl Script {
-    fn new(heads: &[u64], watches: impl IntoIterator<Item = Result<String, Failure>>) -> Self {
+    pub(super) fn new(heads: &[u64], watches: impl IntoIterator<Item = Result<String, Failure>>) -> Self {
         let script = Self::default();
         script.watches.lock().unwrap().extend(watches);
         script.heads.lock().unwrap().extend(heads);
@@ -61,7 +61,7 @@ fn page(body: String) -> ListPage {
 }
 
 /// One piece, and then the end or silence.
-struct Piece {
+pub(super) struct Piece {
     bytes: Option<Bytes>,
     falls_silent: bool,
 }
@@ -82,6 +82,12 @@ impl ListWatch for Script {
     async fn list(&self, request: ListRequest) -> Result<Piece, Failure> {
         self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
         self.lists.lock().unwrap().pop_front().map(|body| self.piece(body)).ok_or(Failure::Unavailable)
+    }
+
+    /// After the end of the script, upstream has compacted the version.
+    async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Piece, Failure> {
+        self.note(format!("list at {version} {token:?}"));
+        self.lists.lock().unwrap().pop_front().map(|body| self.piece(body)).ok_or(Failure::Expired)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Piece, Failure> {
@@ -229,7 +235,7 @@ fn pod(name: &str, version: u64) -> String {
     format!(r#""metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{version}"}}}}"#)
 }
 
-fn event(kind: &str, name: &str, version: u64) -> String {
+pub(super) fn event(kind: &str, name: &str, version: u64) -> String {
     let pod = pod(name, version);
     format!(r#"{{"type":"{kind}","object":{{"kind":"Pod","apiVersion":"v1",{pod}}}"#) + "\n"
 }
@@ -240,9 +246,16 @@ fn end(version: u64) -> String {
     format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
 }
 
-fn bookmark(version: u64) -> String {
+pub(super) fn bookmark(version: u64) -> String {
     let metadata = format!(r#""metadata":{{"resourceVersion":"{version}"}}"#);
     format!(r#"{{"type":"BOOKMARK","object":{{"kind":"Pod","apiVersion":"v1",{metadata}}}}}"#) + "\n"
+}
+
+/// A page of a list at that version.
+pub(super) fn list(version: u64, token: &str, items: &[(&str, u64)]) -> String {
+    let metadata = format!(r#""metadata":{{"resourceVersion":"{version}","continue":"{token}"}}"#);
+    let items: Vec<_> = items.iter().map(|(name, version)| format!("{{{}", pod(name, *version))).collect();
+    format!(r#"{{"kind":"PodList","apiVersion":"v1",{metadata},"items":[{}]}}"#, items.join(","))
 }
 
 /// The requests that follow when watches become silent after `watch`, without those that open them.
@@ -303,10 +316,7 @@ async fn changes_before_the_end_of_the_initial_events_are_part_of_the_state() {
 
 #[tokio::test(start_paused = true)]
 async fn an_old_upstream_is_listed_page_by_page_then_watched() {
-    let list = |token: &str, name: &str| {
-        let metadata = format!(r#""metadata":{{"resourceVersion":"5","continue":"{token}"}}"#);
-        format!(r#"{{"kind":"PodList","apiVersion":"v1",{metadata},"items":[{{{}]}}"#, pod(name, 3))
-    };
+    let list = |token: &str, name: &str| list(5, token, &[(name, 3)]);
     let script = Script::new(&[5, 5, 8], [Err(Failure::Refused), Ok(event("ADDED", "c", 8))]);
     script.lists.lock().unwrap().extend([list("more", "a"), list("", "b")]);
     let (seen, asked) = run(script).await;
