@@ -216,7 +216,7 @@ impl Verdicts {
     }
 
     async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
-        let reviewed = self.turns.run(client, self.review(question, client)).await;
+        let reviewed = self.turns.run(client, || self.review(question, client)).await;
         let unasked = Remembered { verdict: None, _share: None };
         reviewed.unwrap_or(Cacheable { value: unasked, ttl: Duration::ZERO })
     }

@@ -164,9 +164,11 @@ impl PacedTurns {
     }
 
     /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
-    pub async fn run<T>(&self, client: ClientKey, task: impl Future<Output = T>) -> Option<T> {
+    ///
+    /// The task is made and allocated once it has its turn: those that wait, which are many more, take little memory.
+    pub async fn run<T: Future>(&self, client: ClientKey, task: impl FnOnce() -> T) -> Option<T::Output> {
         let _turn = self.wait(client).await?;
-        Some(task.await)
+        Some(Box::pin(task()).await)
     }
 
     /// Waits for one of the client's turns. `None` if none came in time: see [`Turns::wait`].
@@ -237,8 +239,8 @@ mod tests {
         let turns = paced();
         let jane = ClientKey::of(&"jane");
         for (took, pause) in [(2, 6), (1000, 20)].map(|(took, pause)| (took, Duration::from_millis(pause))) {
-            turns.run(jane, sleep(Duration::from_millis(took))).await;
-            let next = turns.run(jane, async { Instant::now() });
+            turns.run(jane, || sleep(Duration::from_millis(took))).await;
+            let next = turns.run(jane, || async { Instant::now() });
             let ended = Instant::now();
             assert_eq!(next.await, Some(ended + pause));
         }
@@ -248,10 +250,10 @@ mod tests {
     async fn a_task_that_waits_too_long_for_its_turn_is_not_run() {
         let turns = paced();
         let jane = ClientKey::of(&"jane");
-        let (long, next) = (turns.run(jane, sleep(2 * WAIT_MAX)), turns.run(jane, async {}));
+        let (long, next) = (turns.run(jane, || sleep(2 * WAIT_MAX)), turns.run(jane, || async {}));
         assert_eq!(tokio::join!(long, next), (Some(()), None));
         advance(PAUSE_MAX).await;
-        assert_eq!(turns.run(jane, async {}).await, Some(()));
+        assert_eq!(turns.run(jane, || async {}).await, Some(()));
     }
 
     #[test]
@@ -296,7 +298,7 @@ mod tests {
         let turns = PacedTurns::new(turns(4).with_common(1), Tasks::new());
         let [jane, john] = ["jane", "john"].map(|name| ClientKey::of(&name));
         let took = Duration::from_millis(4);
-        let two = async |client| tokio::join!(turns.run(client, sleep(took)), turns.run(client, sleep(took)));
+        let two = async |client| tokio::join!(turns.run(client, || sleep(took)), turns.run(client, || sleep(took)));
         let began = Instant::now();
         tokio::join!(two(jane), two(john));
         // Three of the four run at once; the last one waits for one of them, and for no pause.

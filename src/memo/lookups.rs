@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use quick_cache::Equivalent;
 use tokio::{sync::watch, time::Instant};
 
@@ -139,13 +140,14 @@ where
         *under_way.count(room) += 1;
         drop(under_way);
         let question = Place { shared: self.shared.clone(), question, room };
-        self.tasks.spawn(name, async move {
-            let Cacheable { value, ttl } = asked.await;
+        // Not an async block, which would reserve room for `asked` twice: there are thousands of questions at once.
+        let task = asked.map(move |Cacheable { value, ttl }| {
             // Cached before the question is removed, so that a concurrent caller finds it in one place or the other.
             question.shared.known.insert(question.question.clone(), value.clone(), ttl);
             drop(question);
             told.send_replace(Some(value));
         });
+        self.tasks.spawn(name, task);
         Some(Pending::UnderWay(answer))
     }
 }
@@ -217,7 +219,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-    use futures_util::{FutureExt, future};
+    use futures_util::future;
     use tokio::sync::Semaphore;
 
     const TTL: Duration = Duration::from_secs(10);

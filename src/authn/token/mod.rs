@@ -196,7 +196,7 @@ impl Tokens {
             Some(async move {
                 let _places = (share, low);
                 // Others may have been refused while it waited.
-                let in_turn = async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
+                let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
                 let answer = turns.run(client, in_turn).await.flatten();
                 let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
