@@ -16,6 +16,7 @@
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
 //! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start are taken over
+//! * `before the fill`: the same of a changed resource, by more watches than their client has places upstream: they wait
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
 //! * `rollouts`: the same, however often the gateways are rolled or killed
@@ -29,6 +30,7 @@
 //! 1.20 and 1.36 were tested. Scenarios name the one that they use, and `CRD` for the server of custom resources alone.
 
 mod balancer;
+mod before_fill;
 mod bodies;
 mod bridge;
 mod cases;
@@ -215,6 +217,7 @@ async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
         chosen.run(format!("own writes {custom}"), own_writes::custom(crd, certificates)).await;
     }
     chosen.run(format!("resumes {builtin}"), resumes::builtin(full, certificates)).await;
+    chosen.run(format!("before the fill {builtin}"), before_fill::run(full, certificates)).await;
     if let Some(crd) = crd {
         chosen.run(format!("resumes {custom}"), resumes::custom(crd, certificates)).await;
     }

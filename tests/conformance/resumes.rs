@@ -110,21 +110,21 @@ async fn until(last: u64, mut watch: Events) -> Result<Vec<u64>> {
 }
 
 /// The sum of a metric's values with these labels.
-fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+pub(crate) fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let is_wanted = |line: &&str| line.starts_with(name) && labels.iter().all(|label| line.contains(label));
     metrics.lines().filter(is_wanted).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 /// The load of an API server.
-struct Used {
+pub(crate) struct Used {
     /// Seconds since its start.
-    cpu: f64,
+    pub(crate) cpu: f64,
     /// Open watches of the resource.
-    watches: f64,
+    pub(crate) watches: f64,
 }
 
 impl Used {
-    async fn by(server: &Endpoint, collection: &str) -> Result<Self> {
+    pub(crate) async fn by(server: &Endpoint, collection: &str) -> Result<Self> {
         let metrics = server.get("/metrics").await?.text();
         let plural = collection.rsplit('/').next().unwrap_or_default();
         // Named a gauge by old servers, and requests by current ones.

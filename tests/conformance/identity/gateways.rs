@@ -39,6 +39,18 @@ impl Delegated {
         server: &Server,
         certificates: &Certificates,
     ) -> Result<Self> {
+        Self::start_with(name, "", asserts, reviews, server, certificates).await
+    }
+
+    /// The same with further `limits` of the configuration.
+    pub(crate) async fn start_with(
+        name: &str,
+        limits: &str,
+        asserts: Asserts,
+        reviews: Option<&str>,
+        server: &Server,
+        certificates: &Certificates,
+    ) -> Result<Self> {
         let (secure, plain) = (free_port()?, free_port()?);
         let token = "conformance-gateway";
         let upstream = certificates.kubeconfig_of(&format!("{name}-upstream"), &server.endpoint.base, token)?;
@@ -72,7 +84,7 @@ impl Delegated {
              \x20 authorization: {{allowedTTL: {ttl}s, deniedTTL: {ttl}s, watchInterval: {interval}s{reviews}}}\n\
              \x20 identity: {{{identity}}}\n\
              cache: {{exclude: [events, events.events.k8s.io]}}\n\
-             limits: {{answerBytes: 256Mi}}",
+             limits: {{answerBytes: 256Mi{limits}}}",
             file("server.crt"),
             file("server.key"),
             upstream.display(),
