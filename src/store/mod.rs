@@ -1,5 +1,5 @@
 //! The state of one resource in one encoding: immutable snapshots and a bounded history, with one writer and many
-//! readers.
+//! readers. What happened before the first state may be put before the history later ([`Reader::prepend`]).
 //!
 //! The store knows nothing of HTTP, tasks or watchers. It keeps objects as the bytes that upstream sent; keys and the
 //! values that selectors need are read from these bytes once, when the object arrives.
