@@ -1,39 +1,30 @@
 //! One turn: all workloads of a profile on one endpoint for a while.
 
 mod client;
+mod opening;
+mod sending;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::Semaphore,
     task::JoinSet,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     channel::Channel,
     churn::Churn,
-    cut::Cutter,
     demand::{Demand, Due},
-    endpoint::Endpoint,
-    failure::{ErrorKind, Failure},
-    informer::Informers,
-    paths,
+    failure::Failure,
     processes::{Process, Usage},
-    profile::{
-        HttpVersion, Profile, ReadVersion, ReconnectWork, Selection, SlowReaderWork, SlowRequest, Start, WatchWork,
-        Work, Workload,
-    },
+    profile::{HttpVersion, Profile, Selection, Work, Workload},
     progress::Progress,
-    read::{self, Reads},
+    read,
     recorder::Recorder,
-    schedule::Schedule,
     side::Side,
-    slow_reader::SlowReaders,
-    watch::Watches,
 };
-use client::{Client, Requests, channels};
+use opening::Opened;
 
 /// No more events are expected if none arrived for this long.
 const QUIET: Duration = Duration::from_millis(300);
@@ -62,25 +53,6 @@ pub(super) struct Turned {
     /// The usage of each process before watches were opened, when requests began, and at the end; `None` if it cannot
     /// be determined.
     pub(super) usage: Vec<[Option<Usage>; 3]>,
-}
-
-/// The clients that run during a whole turn.
-#[derive(Debug, Default)]
-struct Opened {
-    clients: JoinSet<()>,
-    /// Started with the requests.
-    cutters: Vec<Cutter>,
-}
-
-impl Opened {
-    fn clients<F>(&mut self, endpoint: &Arc<Endpoint>, workload: &Workload, keep: impl Fn(usize, Arc<Channel>) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        for (client, channel) in channels(endpoint, workload) {
-            self.clients.spawn(keep(client, channel));
-        }
-    }
 }
 
 impl Course {
@@ -124,108 +96,9 @@ impl Course {
         self.profile.workloads.iter().enumerate()
     }
 
-    /// Opens all watches, and returns once each of them is established, failed or timed out.
-    async fn open(&self, side: &Side) -> Opened {
-        let (mut opened, endpoint) = (Opened::default(), &side.endpoint);
-        for (index, workload) in self.workloads() {
-            let (recorder, standing) = (side.recorders[index].clone(), Arc::new(Semaphore::new(0)));
-            let (transport, rate, timeout) = (workload.transport, workload.rate, self.profile.timeout);
-            match &workload.work {
-                Work::Watch(work) => {
-                    let Some(newest) = self.start(side, &recorder, work).await else { continue };
-                    let (work, standing) = (work.clone(), standing.clone());
-                    let watches = Arc::new(Watches { work, transport, newest, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, channel| watches.clone().keep(channel, client));
-                }
-                Work::SlowReader(work) => {
-                    let Some(newest) = self.slow_start(side, &recorder, work).await else { continue };
-                    let (work, standing) = (work.clone(), standing.clone());
-                    let readers = Arc::new(SlowReaders { work, transport, newest, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, channel| readers.clone().keep(channel, client));
-                }
-                Work::Informer(work) => {
-                    let (work, standing) = (work.clone(), standing.clone());
-                    let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, channel| informers.clone().keep(channel, client, None));
-                }
-                Work::Reconnect(ReconnectWork { informer, every, spread }) => {
-                    let (work, standing, cutter) = (informer.clone(), standing.clone(), Cutter::new(*every));
-                    let informers = Arc::new(Informers { work, transport, timeout, recorder, rate, standing });
-                    opened.clients(endpoint, workload, |client, channel| {
-                        let cuts = cutter.cuts(*spread, client % workload.connections, workload.connections);
-                        informers.clone().keep(channel, client, Some(cuts))
-                    });
-                    opened.cutters.push(cutter);
-                }
-                Work::Get { .. } | Work::List(_) | Work::Churn(_) => continue,
-            }
-            let opening = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(workload.clients as f64 / rate));
-            let all = u32::try_from(workload.clients).unwrap_or(u32::MAX);
-            tokio::select! {
-                _ = standing.acquire_many(all) => {}
-                () = sleep(opening + self.profile.timeout) => {}
-                () = self.stop.cancelled() => {}
-            }
-        }
-        opened
-    }
-
-    /// The version at which watches start; empty if they need none, `None` if the server did not report it.
-    async fn start(&self, side: &Side, recorder: &Recorder, work: &WatchWork) -> Option<String> {
-        match work.start {
-            Start::Now => self.newest(side, recorder, &work.selection).await,
-            Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
-        }
-    }
-
-    /// The version at which slow readers start; see [`Self::start`].
-    async fn slow_start(&self, side: &Side, recorder: &Recorder, work: &SlowReaderWork) -> Option<String> {
-        match work.request {
-            SlowRequest::Watch(Start::Now) | SlowRequest::List(ReadVersion::NotOlderThan) => {
-                self.newest(side, recorder, &work.selection).await
-            }
-            SlowRequest::Watch(_) | SlowRequest::List(_) => Some(String::new()),
-        }
-    }
-
     async fn newest(&self, side: &Side, recorder: &Recorder, selection: &Selection) -> Option<String> {
         let namespace = selection.namespace.as_deref();
         self.ask(side, recorder, async |channel| read::newest(channel, &selection.resource, namespace).await).await
-    }
-
-    /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
-    /// not list the objects.
-    async fn requests(&self, side: &Side) -> Vec<(usize, Requests)> {
-        let mut all = Vec::new();
-        for (index, workload) in self.workloads() {
-            let recorder = &side.recorders[index];
-            let requests = match &workload.work {
-                Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
-                Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
-                Work::Get { resource, namespace, name: Some(name), version } => {
-                    // kperf's gets have none of the versions that are relative to the newest.
-                    let path = paths::object(resource, namespace.as_deref(), name);
-                    let path = paths::with_query(&path, &[&paths::version(*version, "")]);
-                    Some(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
-                }
-                Work::Get { resource, namespace, name: None, version } => {
-                    let names =
-                        async |channel: &Channel| read::names(channel, resource, namespace.as_deref(), *version).await;
-                    let paths = self.ask(side, recorder, names).await;
-                    paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
-                }
-                Work::List(work) => {
-                    let newest = match work.version {
-                        ReadVersion::NotOlderThan => self.newest(side, recorder, &work.selection).await,
-                        ReadVersion::Any | ReadVersion::MostRecent => Some(String::new()),
-                    };
-                    let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
-                    reads.map(|reads| Requests::Reads(reads, workload.transport))
-                }
-            };
-            all.extend(requests.map(|requests| (index, requests)));
-        }
-        all
     }
 
     /// Asks the endpoint something before the requests begin. If that fails, the error counts for the workload, which
@@ -242,59 +115,6 @@ impl Course {
             () = self.stop.cancelled() => return None,
         };
         answer.map_err(|failure| recorder.lock().failures.add(failure)).ok()
-    }
-
-    /// Sends requests until the time is over and all of them have a response or were given up.
-    async fn send(&self, side: &Side, requests: Vec<(usize, Requests)>, began: Instant) {
-        let (end, grace) = (began + self.duration, self.profile.timeout);
-        let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
-        for (index, requests) in requests {
-            let workload = &self.profile.workloads[index];
-            let schedule = Arc::new(Schedule::new(began..end, workload.rate, grace, self.stop.clone()));
-            let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
-            for (number, channel) in channels(endpoint, workload) {
-                let client = Client {
-                    number,
-                    channel,
-                    requests: requests.clone(),
-                    schedule: schedule.clone(),
-                    recorder: side.recorders[index].clone(),
-                    timeout: self.profile.timeout,
-                    is_on_schedule: workload.rate.is_some(),
-                };
-                clients.spawn(async move {
-                    client.run().await;
-                    index
-                });
-            }
-            schedules.push((index, schedule));
-        }
-        // One client that waits for a response does not make the others slow, nor their rates low.
-        let mut last = BTreeMap::new();
-        let finished = async {
-            sleep_until(end).await;
-            while let Some(ended) = clients.join_next().await {
-                if let Ok(index) = ended {
-                    last.insert(index, Instant::now());
-                }
-            }
-        };
-        tokio::select! {
-            () = finished => {}
-            () = self.stop.cancelled() => {}
-            () = self.progress.follow(&self.profile, side, began, self.duration) => {}
-        }
-        for (index, schedule) in schedules {
-            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or_else(Instant::now);
-            let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
-            recorded.sending += until.duration_since(began);
-            let mut unsent = 0;
-            for late in schedule.unsent() {
-                recorded.latency(at, late);
-                unsent += 1;
-            }
-            recorded.failures.add_many(ErrorKind::Unsent, unsent, "all clients were busy".to_owned());
-        }
     }
 
     /// Waits for the events of the last writes, and for clients that have not all objects or are not back.

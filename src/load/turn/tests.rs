@@ -13,12 +13,19 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 
-use super::*;
+use tokio::sync::Semaphore;
+
+use super::{
+    client::{Client, Requests},
+    *,
+};
 use crate::load::{
     connection::handshake,
-    endpoint::RequestSpec,
+    endpoint::{Endpoint, RequestSpec},
     objects,
     profile::{Transport, WireEncoding},
+    read::Reads,
+    schedule::Schedule,
     times::Times,
     watch::{self, First},
 };

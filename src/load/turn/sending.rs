@@ -1,0 +1,112 @@
+//! The requests that are sent on a schedule, and those that were due and not sent.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Course,
+    client::{Client, Requests, channels},
+};
+use crate::load::{
+    channel::Channel,
+    failure::ErrorKind,
+    paths,
+    profile::{ReadVersion, Work},
+    read::{self, Reads},
+    schedule::Schedule,
+    side::Side,
+};
+
+impl Course {
+    /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
+    /// not list the objects.
+    pub(super) async fn requests(&self, side: &Side) -> Vec<(usize, Requests)> {
+        let mut all = Vec::new();
+        for (index, workload) in self.workloads() {
+            let recorder = &side.recorders[index];
+            let requests = match &workload.work {
+                Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
+                Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
+                Work::Get { resource, namespace, name: Some(name), version } => {
+                    // kperf's gets have none of the versions that are relative to the newest.
+                    let path = paths::object(resource, namespace.as_deref(), name);
+                    let path = paths::with_query(&path, &[&paths::version(*version, "")]);
+                    Some(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
+                }
+                Work::Get { resource, namespace, name: None, version } => {
+                    let names =
+                        async |channel: &Channel| read::names(channel, resource, namespace.as_deref(), *version).await;
+                    let paths = self.ask(side, recorder, names).await;
+                    paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
+                }
+                Work::List(work) => {
+                    let newest = match work.version {
+                        ReadVersion::NotOlderThan => self.newest(side, recorder, &work.selection).await,
+                        ReadVersion::Any | ReadVersion::MostRecent => Some(String::new()),
+                    };
+                    let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
+                    reads.map(|reads| Requests::Reads(reads, workload.transport))
+                }
+            };
+            all.extend(requests.map(|requests| (index, requests)));
+        }
+        all
+    }
+
+    /// Sends requests until the time is over and all of them have a response or were given up.
+    pub(super) async fn send(&self, side: &Side, requests: Vec<(usize, Requests)>, began: Instant) {
+        let (end, grace) = (began + self.duration, self.profile.timeout);
+        let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
+        for (index, requests) in requests {
+            let workload = &self.profile.workloads[index];
+            let schedule = Arc::new(Schedule::new(began..end, workload.rate, grace, self.stop.clone()));
+            let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
+            for (number, channel) in channels(endpoint, workload) {
+                let client = Client {
+                    number,
+                    channel,
+                    requests: requests.clone(),
+                    schedule: schedule.clone(),
+                    recorder: side.recorders[index].clone(),
+                    timeout: self.profile.timeout,
+                    is_on_schedule: workload.rate.is_some(),
+                };
+                clients.spawn(async move {
+                    client.run().await;
+                    index
+                });
+            }
+            schedules.push((index, schedule));
+        }
+        // One client that waits for a response does not make the others slow, nor their rates low.
+        let mut last = BTreeMap::new();
+        let finished = async {
+            sleep_until(end).await;
+            while let Some(ended) = clients.join_next().await {
+                if let Ok(index) = ended {
+                    last.insert(index, Instant::now());
+                }
+            }
+        };
+        tokio::select! {
+            () = finished => {}
+            () = self.stop.cancelled() => {}
+            () = self.progress.follow(&self.profile, side, began, self.duration) => {}
+        }
+        for (index, schedule) in schedules {
+            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or_else(Instant::now);
+            let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
+            recorded.sending += until.duration_since(began);
+            let mut unsent = 0;
+            for late in schedule.unsent() {
+                recorded.latency(at, late);
+                unsent += 1;
+            }
+            recorded.failures.add_many(ErrorKind::Unsent, unsent, "all clients were busy".to_owned());
+        }
+    }
+}
