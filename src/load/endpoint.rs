@@ -130,6 +130,11 @@ impl Endpoint {
         Self { fallbacks, ..self }
     }
 
+    /// Its first address alone.
+    pub(super) fn first(&self) -> Self {
+        Self { fallbacks: Vec::new(), ..self.clone() }
+    }
+
     /// Its other addresses, each as an endpoint of its own.
     pub(super) fn others(&self) -> impl Iterator<Item = Self> + '_ {
         self.fallbacks.iter().map(|Fallback { host, port }| {

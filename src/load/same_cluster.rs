@@ -4,7 +4,7 @@
 //! Compared is the `uid` of a namespace that every API server creates once: it cannot be chosen, is the same at all
 //! servers of one storage, and gateways pass it on.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use super::{
     LoadError,
@@ -44,18 +44,18 @@ pub(super) async fn check(sides: &[Side]) -> Result<Vec<String>, LoadError> {
     Ok(notes)
 }
 
-/// The servers of a run, each once. The first is that of `--url`.
+/// The servers of a run, each once and without its fallbacks, which would answer for it while it is down. The first is
+/// that of `--url`.
 pub(super) fn servers(sides: &[Side]) -> Vec<Arc<Endpoint>> {
-    let mut servers: Vec<Arc<Endpoint>> = Vec::new();
+    let mut known: Vec<&Arc<Endpoint>> = Vec::new();
     for Side { endpoint, writes, .. } in sides {
         for server in [endpoint, writes] {
-            if !servers.iter().any(|known| Arc::ptr_eq(known, server)) {
-                servers.push(server.clone());
+            if !known.iter().any(|known| Arc::ptr_eq(known, server)) {
+                known.push(server);
             }
         }
-        servers.extend(endpoint.others().map(Arc::new));
     }
-    servers
+    known.into_iter().flat_map(|server| iter::once(server.first()).chain(server.others())).map(Arc::new).collect()
 }
 
 fn note(others: &str, unread: &Endpoint, why: &str) -> String {

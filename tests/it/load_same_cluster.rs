@@ -3,13 +3,14 @@
 use std::future::pending;
 
 use kube_fanout::{
-    load::{LoadOptions, Server, load},
+    load::{LoadError, LoadOptions, Server, load},
     sim::{Refusal, Sim},
 };
 
 use crate::{
     harness::{
         process::{finished, kube_fanout},
+        serving::listener,
         within,
     },
     load::{measured, options},
@@ -78,6 +79,23 @@ async fn a_cluster_that_cannot_be_told_apart_is_measured_with_a_note() {
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
     assert!(said.starts_with("note: ") && said.contains("kube-system"), "{said}");
     assert!(report["notes"][0].as_str().is_some_and(|note| said.contains(note)), "{report}");
+}
+
+#[tokio::test]
+async fn a_fallback_does_not_answer_for_a_server_that_is_down() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let (listener, down) = listener().await;
+    drop(listener);
+    let down = format!("http://{down}");
+    let mut options = options(down.clone(), LISTS);
+    options.url.fallbacks = vec![server.address().to_string().parse().unwrap()];
+    let refused = within("the end of the run", load(&options, pending())).await.unwrap_err();
+    assert!(matches!(&refused, LoadError::Unreachable(url, _) if *url == down), "{refused}");
+    assert_eq!(sim.counts().requests("list", "configmaps"), 0, "no load is put on it");
+    // A run on any cluster says what was not checked.
+    let report = measured(&LoadOptions { any_cluster: true, ..options }).await;
+    assert!(report.notes.iter().any(|note| note.contains(&down) && note.contains("connect")), "{:?}", report.notes);
 }
 
 #[tokio::test]
