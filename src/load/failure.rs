@@ -93,6 +93,13 @@ impl Failures {
     }
 }
 
+impl ErrorKind {
+    /// Whether the server would give the same answer to the same request again: a 4xx other than 429.
+    pub(super) fn is_refusal(self) -> bool {
+        matches!(self, Self::Status(400..=428 | 430..=499))
+    }
+}
+
 impl fmt::Display for ErrorKind {
     /// The name in reports, for example `connect` or `status_429`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

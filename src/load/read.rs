@@ -11,7 +11,7 @@ use super::{
     frames::{Event, Frames},
     list::{List, ListMeta},
     paths,
-    profile::{ListWork, Pages, ReadVersion, Start, Transport},
+    profile::{ListWork, Pages, ReadVersion, Selection, Start, Transport},
 };
 use crate::apimachinery::GroupVersionResource;
 
@@ -175,12 +175,9 @@ async fn metadata(channel: &Channel, path: &str) -> Result<MetadataList, Failure
 }
 
 /// The newest version of a collection, or of a namespace's part of it.
-pub(super) async fn newest(
-    channel: &Channel,
-    resource: &GroupVersionResource,
-    namespace: Option<&str>,
-) -> Result<String, Failure> {
-    let path = paths::with_query(&paths::collection(resource, namespace), &["limit=1"]);
+pub(super) async fn newest(channel: &Channel, selection: &Selection) -> Result<String, Failure> {
+    let path = paths::collection(&selection.resource, selection.namespace.as_deref());
+    let path = paths::with_query(&path, &["limit=1"]);
     Ok(metadata(channel, &path).await?.metadata.resource_version)
 }
 

@@ -99,7 +99,12 @@ pub(super) async fn stagger(rate: Option<f64>, client: usize) {
 
 /// Waits before a request that failed is sent again.
 pub(super) async fn pause_before_retry() {
-    sleep(Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))).await;
+    sleep(retry_pause()).await;
+}
+
+/// How long to wait before a request that failed is sent again.
+pub(super) fn retry_pause() -> Duration {
+    Duration::from_millis(fastrand::u64(RETRY_MILLISECONDS))
 }
 
 #[cfg(test)]

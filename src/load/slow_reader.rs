@@ -15,6 +15,7 @@ use super::{
     frames::{Event, Frames},
     paths,
     profile::{SlowReaderWork, SlowRequest, Transport},
+    read,
     recorder::{End, Recorder},
     schedule::{pause_before_retry, stagger},
     watch::First,
@@ -25,8 +26,8 @@ use super::{
 pub(super) struct SlowReaders {
     pub(super) work: SlowReaderWork,
     pub(super) transport: Transport,
-    /// The newest version at the start of the turn.
-    pub(super) newest: String,
+    /// The newest version at the start of the turn; `None` if the server did not report it, so that each client asks.
+    pub(super) newest: Option<String>,
     /// The maximum time to the head of a response.
     pub(super) timeout: Duration,
     pub(super) recorder: Arc<Recorder>,
@@ -40,11 +41,15 @@ impl SlowReaders {
     /// Keeps one client reading until it is dropped.
     pub(super) async fn keep(self: Arc<Self>, channel: Arc<Channel>, client: usize) {
         stagger(self.rate, client).await;
-        let path = self.path(client);
+        let (selectors, mut newest) = (paths::selectors(&self.work.selection, client), self.newest.clone());
         let mut first = Some(First(&self.standing));
+        if newest.is_none() {
+            drop(first.take());
+            pause_before_retry().await;
+        }
         loop {
             let asked = Instant::now();
-            let answer = timeout(self.timeout, self.open(&channel, &path)).await;
+            let answer = timeout(self.timeout, self.open(&channel, &mut newest, &selectors)).await;
             drop(first.take());
             let ended = match answer.unwrap_or_else(|_| Err(Failure::timeout())) {
                 Ok(answer) => self.take(&channel, answer, asked).await,
@@ -57,20 +62,30 @@ impl SlowReaders {
         }
     }
 
-    fn path(&self, client: usize) -> String {
+    fn path(&self, newest: &str, selectors: &str) -> String {
         let SlowReaderWork { selection, request, .. } = &self.work;
         let query = match request {
-            SlowRequest::List(version) => paths::version(*version, &self.newest),
-            SlowRequest::Watch(start) => paths::start(*start, &self.newest),
+            SlowRequest::List(version) => paths::version(*version, newest),
+            SlowRequest::Watch(start) => paths::start(*start, newest),
         };
         let path = paths::collection(&selection.resource, selection.namespace.as_deref());
-        paths::with_query(&path, &[&query, &paths::selectors(selection, client)])
+        paths::with_query(&path, &[&query, selectors])
     }
 
-    async fn open(&self, channel: &Channel, path: &str) -> Result<OpenResponse, Failure> {
+    async fn open(
+        &self,
+        channel: &Channel,
+        newest: &mut Option<String>,
+        selectors: &str,
+    ) -> Result<OpenResponse, Failure> {
+        let version = match newest {
+            Some(version) => version,
+            None => newest.insert(read::newest(channel, &self.work.selection).await?),
+        };
+        let path = self.path(version, selectors);
         let Transport { encoding, gzip, .. } = self.transport;
         let accept = encoding.accept(matches!(self.work.request, SlowRequest::List(_)));
-        channel.open(&RequestSpec { accept, gzip, ..RequestSpec::get(path) }).await
+        channel.open(&RequestSpec { accept, gzip, ..RequestSpec::get(&path) }).await
     }
 
     /// Reads a response slowly and records what ended it.

@@ -14,7 +14,7 @@ use super::{
     failure::Failure,
     frames::{Event, Frames},
     paths,
-    profile::{Selection, Start, Transport, WatchWork},
+    profile::{Start, Transport, WatchWork},
     read,
     recorder::Recorder,
     schedule::{pause_before_retry, stagger},
@@ -26,8 +26,8 @@ use super::{
 pub(super) struct Watches {
     pub(super) work: WatchWork,
     pub(super) transport: Transport,
-    /// The newest version at the start of the turn.
-    pub(super) newest: String,
+    /// The newest version at the start of the turn; `None` if the server did not report it, so that each client asks.
+    pub(super) newest: Option<String>,
     /// The maximum time to the head of a response.
     pub(super) timeout: Duration,
     pub(super) recorder: Arc<Recorder>,
@@ -45,21 +45,13 @@ impl Watches {
         stagger(self.rate, client).await;
         let selectors = paths::selectors(&self.work.selection, client);
         let mut newest = self.newest.clone();
+        if newest.is_none() {
+            progress.stands();
+            pause_before_retry().await;
+        }
         loop {
             let asked = Instant::now();
-            if self.work.start == Start::WatchList {
-                progress.wants_objects();
-            }
-            let ended = match self.open(&channel, &self.path(&newest, &selectors)).await {
-                Ok(answer) => {
-                    progress.opened();
-                    if self.work.start != Start::WatchList {
-                        progress.stands();
-                    }
-                    read(&self.recorder, answer, &mut progress).await
-                }
-                Err(failure) => Err(failure),
-            };
+            let ended = self.follow(&channel, &mut newest, &selectors, &mut progress).await;
             progress.stands();
             match ended {
                 Ok(()) => self.recorder.lock().ended += 1,
@@ -68,16 +60,42 @@ impl Watches {
                     pause_before_retry().await;
                 }
             }
-            if self.work.start == Start::Now {
+            if self.work.start == Start::Now && newest.is_some() {
                 // The old version may have expired. If no newer one can be read, the watch fails with its own error.
-                let Selection { resource, namespace, .. } = &self.work.selection;
-                let asked = read::newest(&channel, resource, namespace.as_deref());
-                if let Ok(Ok(version)) = timeout(self.timeout, asked).await {
-                    newest = version;
+                if let Ok(version) = self.newest(&channel).await {
+                    newest = Some(version);
                     progress.skips_events(self.recorder.now());
                 }
             }
         }
+    }
+
+    /// Opens the watch and reads it to its end.
+    async fn follow(
+        &self,
+        channel: &Channel,
+        newest: &mut Option<String>,
+        selectors: &str,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), Failure> {
+        let version = match newest {
+            Some(version) => version,
+            None => newest.insert(self.newest(channel).await?),
+        };
+        if self.work.start == Start::WatchList {
+            progress.wants_objects();
+        }
+        let answer = self.open(channel, &self.path(version, selectors)).await?;
+        progress.opened();
+        if self.work.start != Start::WatchList {
+            progress.stands();
+        }
+        read(&self.recorder, answer, progress).await
+    }
+
+    async fn newest(&self, channel: &Channel) -> Result<String, Failure> {
+        let asked = timeout(self.timeout, read::newest(channel, &self.work.selection));
+        asked.await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
     fn path(&self, newest: &str, selectors: &str) -> String {

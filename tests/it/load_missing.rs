@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use kube_fanout::{
-    load::{LoadOptions, Server, load},
+    load::{LoadOptions, Server, WorkloadReport, load},
     sim::{Refusal, Sim, SimServer},
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,6 +35,77 @@ async fn gets_of_nothing_are_one_error_and_not_a_busy_loop() {
     let (gets, lists) = (workload(&report, "get"), workload(&report, "list"));
     assert_eq!((errors(gets), gets.errors[0].count), (vec!["status_404"], 1), "{gets:?}");
     assert!(gets.errors[0].first.contains("no objects to get") && lists.requests > 0, "{gets:?} {lists:?}");
+}
+
+/// Refuses the requests from now on with that status, at most so often.
+fn refuse(sim: &Sim, verb: &'static str, plural: &str, status: u16, times: Option<u32>) {
+    sim.refuse(Refusal { verb: Some(verb), resource: Some(plural.to_owned()), status, times });
+}
+
+fn count(workload: &WorkloadReport, kind: &str) -> u64 {
+    workload.errors.iter().find(|error| error.kind == kind).map_or(0, |error| error.count)
+}
+
+#[tokio::test]
+async fn requests_that_a_refused_question_prevents_are_unsent_and_lower_the_rate() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 1s
+timeout: 100ms
+workloads: [{rate: 40, get: {resource: pods}}]";
+    let options = LoadOptions { turns: Some(2), ..options(server.url(), text) };
+    // The names of the objects are listed at the start of each turn.
+    let in_second_turn = async {
+        let asked = async || (sim.counts().requests("get", "pods") >= 5).then_some(());
+        until("the first turn has begun", asked).await;
+        refuse(&sim, "list", "pods", 503, None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), in_second_turn);
+    let gets = workload(&report, "get");
+    assert_eq!((gets.requests, count(gets, "unsent")), (20, 20), "{gets:?}");
+    assert!(count(gets, "status_503") > 0, "{gets:?}");
+    assert_eq!(gets.latency.as_ref().unwrap().count, 40, "{gets:?}");
+    assert!(gets.requests_per_second <= 20.0, "both turns count: {gets:?}");
+}
+
+#[tokio::test]
+async fn a_question_that_is_refused_once_is_asked_again() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 3s
+workloads:
+- {rate: 40, get: {resource: pods}}
+- {rate: 40, list: {resource: secrets, version: notOlderThan}}
+- {clients: 3, watch: {resource: configmaps}}
+- {clients: 2, slowReader: {resource: services, stopFor: 10ms}}
+- {rate: 40, churn: {objects: 2}}";
+    for plural in ["pods", "secrets", "configmaps", "services"] {
+        refuse(&sim, "list", plural, 429, Some(1));
+    }
+    let report = measured(&options(server.url(), text)).await;
+    for (name, requests) in [("get", 120), ("list", 120), ("watch", 3), ("slowReader", 2)] {
+        let asked = workload(&report, name);
+        assert_eq!((asked.requests, errors(asked), asked.errors[0].count), (requests, vec!["status_429"], 1));
+    }
+    assert!(workload(&report, "watch").events > 0);
+}
+
+#[tokio::test]
+async fn watches_that_have_no_version_to_start_at_miss_all_events() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 500ms
+settle: 100ms
+workloads:
+- {clients: 3, watch: {resource: configmaps}}
+- {rate: 20, churn: {objects: 2}}";
+    refuse(&sim, "list", "configmaps", 403, None);
+    let report = measured(&options(server.url(), text)).await;
+    let (watches, writes) = (workload(&report, "watch"), workload(&report, "churn"));
+    assert_eq!((watches.requests, count(watches, "undelivered")), (0, 3 * writes.requests), "{watches:?}");
+    assert!(count(watches, "status_403") > 0 && writes.requests > 0, "{watches:?}");
 }
 
 #[tokio::test]

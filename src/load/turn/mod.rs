@@ -22,6 +22,7 @@ use super::{
     progress::Progress,
     read,
     recorder::Recorder,
+    schedule::retry_pause,
     side::Side,
 };
 use opening::Opened;
@@ -53,6 +54,15 @@ pub(super) struct Turned {
     /// The usage of each process before watches were opened, when requests began, and at the end; `None` if it cannot
     /// be determined.
     pub(super) usage: Vec<[Option<Usage>; 3]>,
+}
+
+/// Why a workload cannot send the requests of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unasked {
+    /// The server refuses what they depend on, or there is nothing that they could ask for.
+    Refused,
+    /// It does not answer, or not in time.
+    NoAnswer,
 }
 
 impl Course {
@@ -96,25 +106,50 @@ impl Course {
         self.profile.workloads.iter().enumerate()
     }
 
-    async fn newest(&self, side: &Side, recorder: &Recorder, selection: &Selection) -> Option<String> {
-        let namespace = selection.namespace.as_deref();
-        self.ask(side, recorder, async |channel| read::newest(channel, &selection.resource, namespace).await).await
+    /// See [`Self::ask`].
+    async fn newest(
+        &self,
+        side: &Side,
+        recorder: &Recorder,
+        selection: &Selection,
+        until: Instant,
+    ) -> Result<String, Unasked> {
+        self.ask(side, recorder, until, async |channel| read::newest(channel, selection).await).await
     }
 
-    /// Asks the endpoint something before the requests begin. If that fails, the error counts for the workload, which
-    /// sends no requests in this turn.
+    /// Asks the endpoint something before the requests begin, and again until that time if it could not answer. Each
+    /// failure is an error of the workload.
     async fn ask<T>(
         &self,
         side: &Side,
         recorder: &Recorder,
-        ask: impl AsyncFnOnce(&Channel) -> Result<T, Failure>,
-    ) -> Option<T> {
+        until: Instant,
+        ask: impl AsyncFn(&Channel) -> Result<T, Failure>,
+    ) -> Result<T, Unasked> {
         let channel = Channel::new(side.endpoint.clone(), HttpVersion::Http1);
-        let answer = tokio::select! {
-            answer = timeout(self.profile.timeout, ask(&channel)) => answer.unwrap_or_else(|_| Err(Failure::timeout())),
-            () = self.stop.cancelled() => return None,
+        let asking = async {
+            loop {
+                let answer = timeout(self.profile.timeout, ask(&channel)).await;
+                let failure = match answer.unwrap_or_else(|_| Err(Failure::timeout())) {
+                    Ok(answer) => return Ok(answer),
+                    Err(failure) => failure,
+                };
+                let pause = failure.retry_after.unwrap_or_else(retry_pause);
+                let is_refusal = failure.kind.is_refusal();
+                recorder.lock().failures.add(failure);
+                if is_refusal {
+                    return Err(Unasked::Refused);
+                }
+                if Instant::now() + pause >= until {
+                    return Err(Unasked::NoAnswer);
+                }
+                sleep(pause).await;
+            }
         };
-        answer.map_err(|failure| recorder.lock().failures.add(failure)).ok()
+        tokio::select! {
+            answer = asking => answer,
+            () = self.stop.cancelled() => Err(Unasked::NoAnswer),
+        }
     }
 
     /// Waits for the events of the last writes, and for clients that have not all objects or are not back.

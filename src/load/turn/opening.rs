@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::{Course, client::channels};
 use crate::load::{
@@ -45,13 +49,13 @@ impl Course {
             let (transport, rate, timeout) = (workload.transport, workload.rate, self.profile.timeout);
             match &workload.work {
                 Work::Watch(work) => {
-                    let Some(newest) = self.start(side, &recorder, work).await else { continue };
+                    let newest = self.start(side, &recorder, work).await;
                     let (work, standing) = (work.clone(), standing.clone());
                     let watches = Arc::new(Watches { work, transport, newest, timeout, recorder, rate, standing });
                     opened.clients(endpoint, workload, |client, channel| watches.clone().keep(channel, client));
                 }
                 Work::SlowReader(work) => {
-                    let Some(newest) = self.slow_start(side, &recorder, work).await else { continue };
+                    let newest = self.slow_start(side, &recorder, work).await;
                     let (work, standing) = (work.clone(), standing.clone());
                     let readers = Arc::new(SlowReaders { work, transport, newest, timeout, recorder, rate, standing });
                     opened.clients(endpoint, workload, |client, channel| readers.clone().keep(channel, client));
@@ -83,10 +87,11 @@ impl Course {
         opened
     }
 
-    /// The version at which watches start; empty if they need none, `None` if the server did not report it.
+    /// The version at which watches start; empty if they need none, `None` if the server did not report it: then each
+    /// client asks for it.
     async fn start(&self, side: &Side, recorder: &Recorder, work: &WatchWork) -> Option<String> {
         match work.start {
-            Start::Now => self.newest(side, recorder, &work.selection).await,
+            Start::Now => self.newest(side, recorder, &work.selection, Instant::now()).await.ok(),
             Start::Any | Start::MostRecent | Start::WatchList => Some(String::new()),
         }
     }
@@ -95,7 +100,7 @@ impl Course {
     async fn slow_start(&self, side: &Side, recorder: &Recorder, work: &SlowReaderWork) -> Option<String> {
         match work.request {
             SlowRequest::Watch(Start::Now) | SlowRequest::List(ReadVersion::NotOlderThan) => {
-                self.newest(side, recorder, &work.selection).await
+                self.newest(side, recorder, &work.selection, Instant::now()).await.ok()
             }
             SlowRequest::Watch(_) | SlowRequest::List(_) => Some(String::new()),
         }

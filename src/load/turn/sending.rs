@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{
-    Course,
+    Course, Unasked,
     client::{Client, Requests, channels},
 };
 use crate::load::{
@@ -21,49 +21,60 @@ use crate::load::{
     side::Side,
 };
 
+/// Why requests were not sent.
+const ALL_BUSY: &str = "all clients were busy";
+const NO_ANSWER: &str = "the server did not answer what they depend on when the turn began: see the other errors";
+
 impl Course {
-    /// The requests of each workload that sends requests on a schedule. Leaves out workloads for which the server did
-    /// not list the objects.
-    pub(super) async fn requests(&self, side: &Side) -> Vec<(usize, Requests)> {
-        let mut all = Vec::new();
+    /// The requests of each workload that sends requests on a schedule. What they depend on, such as the names of
+    /// objects, is asked for at most the profile's timeout, or once by each workload.
+    pub(super) async fn requests(&self, side: &Side) -> Vec<(usize, Result<Requests, Unasked>)> {
+        let (mut all, until) = (Vec::new(), Instant::now() + self.profile.timeout);
         for (index, workload) in self.workloads() {
             let recorder = &side.recorders[index];
             let requests = match &workload.work {
-                Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => None,
-                Work::Churn(_) => self.churns[index].clone().map(Requests::Churn),
+                Work::Watch(_) | Work::Informer(_) | Work::SlowReader(_) | Work::Reconnect(_) => continue,
+                Work::Churn(_) => {
+                    let Some(churn) = self.churns[index].clone() else { continue };
+                    Ok(Requests::Churn(churn))
+                }
                 Work::Get { resource, namespace, name: Some(name), version } => {
                     // kperf's gets have none of the versions that are relative to the newest.
                     let path = paths::object(resource, namespace.as_deref(), name);
                     let path = paths::with_query(&path, &[&paths::version(*version, "")]);
-                    Some(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
+                    Ok(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
                 }
                 Work::Get { resource, namespace, name: None, version } => {
                     let names =
                         async |channel: &Channel| read::names(channel, resource, namespace.as_deref(), *version).await;
-                    let paths = self.ask(side, recorder, names).await;
+                    let paths = self.ask(side, recorder, until, names).await;
                     paths.map(|paths| Requests::Reads(Arc::new(Reads::Get(paths)), workload.transport))
                 }
                 Work::List(work) => {
                     let newest = match work.version {
-                        ReadVersion::NotOlderThan => self.newest(side, recorder, &work.selection).await,
-                        ReadVersion::Any | ReadVersion::MostRecent => Some(String::new()),
+                        ReadVersion::NotOlderThan => self.newest(side, recorder, &work.selection, until).await,
+                        ReadVersion::Any | ReadVersion::MostRecent => Ok(String::new()),
                     };
                     let reads = newest.map(|newest| Arc::new(Reads::list(work, &newest)));
                     reads.map(|reads| Requests::Reads(reads, workload.transport))
                 }
             };
-            all.extend(requests.map(|requests| (index, requests)));
+            all.push((index, requests));
         }
         all
     }
 
     /// Sends requests until the time is over and all of them have a response or were given up.
-    pub(super) async fn send(&self, side: &Side, requests: Vec<(usize, Requests)>, began: Instant) {
+    pub(super) async fn send(&self, side: &Side, requests: Vec<(usize, Result<Requests, Unasked>)>, began: Instant) {
         let (end, grace) = (began + self.duration, self.profile.timeout);
         let (mut clients, mut schedules) = (JoinSet::new(), Vec::new());
         for (index, requests) in requests {
             let workload = &self.profile.workloads[index];
-            let schedule = Arc::new(Schedule::new(began..end, workload.rate, grace, self.stop.clone()));
+            // What a server refuses is not due.
+            let rate = workload.rate.filter(|_| !matches!(requests, Err(Unasked::Refused)));
+            let schedule = Arc::new(Schedule::new(began..end, rate, grace, self.stop.clone()));
+            schedules.push((index, schedule.clone(), requests.is_ok()));
+            let Ok(requests) = requests else { continue };
             let endpoint = if matches!(requests, Requests::Churn(_)) { &side.writes } else { &side.endpoint };
             for (number, channel) in channels(endpoint, workload) {
                 let client = Client {
@@ -80,7 +91,6 @@ impl Course {
                     index
                 });
             }
-            schedules.push((index, schedule));
         }
         // One client that waits for a response does not make the others slow, nor their rates low.
         let mut last = BTreeMap::new();
@@ -97,8 +107,11 @@ impl Course {
             () = self.stop.cancelled() => {}
             () = self.progress.follow(&self.profile, side, began, self.duration) => {}
         }
-        for (index, schedule) in schedules {
-            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or_else(Instant::now);
+        for (index, schedule, has_clients) in schedules {
+            let now = Instant::now();
+            // Without clients, no responses were awaited after the end.
+            let (until, why) = if has_clients { (now, ALL_BUSY) } else { (now.min(end), NO_ANSWER) };
+            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or(until);
             let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
             recorded.sending += until.duration_since(began);
             let mut unsent = 0;
@@ -106,7 +119,7 @@ impl Course {
                 recorded.latency(at, late);
                 unsent += 1;
             }
-            recorded.failures.add_many(ErrorKind::Unsent, unsent, "all clients were busy".to_owned());
+            recorded.failures.add_many(ErrorKind::Unsent, unsent, why.to_owned());
         }
     }
 }
