@@ -151,7 +151,7 @@ impl Informers {
         let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) };
         let (answer, latency) = self.open(channel, &ask).await?;
         self.recorder.answered(latency, latency, 0);
-        progress.opened();
+        progress.opened(!known.has_state);
         progress.follow(!known.has_state);
         if known.has_state {
             progress.stands();

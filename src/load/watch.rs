@@ -86,7 +86,7 @@ impl Watches {
             progress.wants_objects();
         }
         let answer = self.open(channel, &self.path(version, selectors)).await?;
-        progress.opened();
+        progress.opened(self.work.start != Start::Now);
         if self.work.start != Start::WatchList {
             progress.stands();
         }
@@ -129,14 +129,18 @@ pub(super) async fn read(
         let (came, since, at) = (recorder.now(), recorder.since(), recorder.at());
         let (mut events, mut refused, mut synced) = (0, None, false);
         frames.push(data, |event| match event {
-            Event::Synced => synced = true,
+            Event::Synced => {
+                progress.repeats = false;
+                synced = true;
+            }
             Event::Bookmark => {}
             Event::Error { code } => refused = Some(code),
             Event::Deleted => events += 1,
             Event::Object { sent } => {
-                events += 1;
-                let sent = sent.filter(|sent| since.is_some_and(|since| *sent >= since));
-                delays.extend(sent.filter(|sent| progress.is_new(*sent)).map(|sent| came.saturating_sub(sent)));
+                let is_new = sent.is_some_and(|sent| progress.is_new(sent));
+                events += u64::from(is_new || !progress.repeats);
+                let sent = sent.filter(|sent| is_new && since.is_some_and(|since| *sent >= since));
+                delays.extend(sent.map(|sent| came.saturating_sub(sent)));
             }
         });
         progress.take(frames.version());
@@ -171,6 +175,11 @@ pub(super) struct Progress<'a> {
     /// The newest write whose event had been received when the watch was last opened. Events of writes up to it are
     /// repetitions and do not count again.
     repeated: u64,
+    /// Whether the watch has been open before.
+    was_opened: bool,
+    /// Whether the watch may be sending objects that an earlier one has sent. Then only events of newer writes of the
+    /// run count: others cannot be told from repetitions.
+    repeats: bool,
     /// The position of an informer; `None` for other clients.
     position: Option<Position>,
 }
@@ -185,7 +194,7 @@ struct Position {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(first: First<'a>, waiting: Waiting) -> Self {
-        Self { first: Some(first), waiting, newest: 0, repeated: 0, position: None }
+        Self { first: Some(first), waiting, newest: 0, repeated: 0, was_opened: false, repeats: false, position: None }
     }
 
     /// Records that the client has asked for all objects. If it has asked before and not received them, the time of the
@@ -206,8 +215,11 @@ impl<'a> Progress<'a> {
         waits.newest = waits.newest.max(before);
     }
 
-    pub(super) fn opened(&mut self) {
+    /// Records that the watch is open. `has_initial`: it begins with the objects that there are.
+    pub(super) fn opened(&mut self, has_initial: bool) {
+        self.repeats = has_initial && self.was_opened;
         self.repeated = self.newest;
+        self.was_opened = true;
     }
 
     /// Reports that the client is established or has failed.

@@ -253,6 +253,9 @@ workloads:
     let count = all.event_delay.as_ref().unwrap().count;
     assert!(count > 0 && count <= writes.requests, "{all:?} {writes:?}");
     assert!(changes.event_delay.as_ref().unwrap().count <= writes.requests, "{changes:?}");
+    for watches in [all, changes] {
+        assert!(watches.events > 0 && watches.events <= writes.requests, "{watches:?} {writes:?}");
+    }
 }
 
 #[tokio::test]
