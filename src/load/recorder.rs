@@ -5,7 +5,7 @@ use std::{
     fmt,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -41,8 +41,10 @@ pub(super) struct Recorded {
     /// Latency and event delay over time, as if the turns followed each other without pauses.
     pub(super) latency_timeline: Timeline,
     pub(super) delay_timeline: Timeline,
-    /// Events with objects.
+    /// Events with objects, from when requests were sent until the end of the turn.
     pub(super) events: u64,
+    /// What of `answered` and `events` came while requests were sent, or responses to them awaited.
+    pub(super) in_time: InTime,
     /// Lists and watch-lists sent by informers.
     pub(super) lists: u64,
     /// Lists and watch-lists that informers sent although they had all objects before.
@@ -60,6 +62,13 @@ pub(super) struct Recorded {
     /// The longest time by which a request was sent late although a client was free, so that the tool itself was late.
     pub(super) lag: Duration,
     pub(super) failures: Failures,
+}
+
+/// What rates are computed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InTime {
+    pub(super) answered: u64,
+    pub(super) events: u64,
 }
 
 /// What ended a response that was read slowly.
@@ -94,6 +103,8 @@ pub(super) struct Recorder {
     clients: Clients,
     /// The time from which events count, in nanoseconds since 1970; 0 if they do not count.
     since: AtomicU64,
+    /// Whether requests are sent, or responses to them awaited.
+    is_sending: AtomicBool,
     timestamps: Timestamps,
 }
 
@@ -122,7 +133,13 @@ impl Recorder {
     /// Makes events count from now on, if they come from later writes.
     pub(super) fn begin(&self) {
         self.since.store(self.now(), Relaxed);
+        self.is_sending.store(true, Relaxed);
         self.clock().began = Some(Instant::now());
+    }
+
+    /// All requests have been sent: what comes from now on is in no rate.
+    pub(super) fn sent(&self) {
+        self.is_sending.store(false, Relaxed);
     }
 
     /// Adds the client with that number, which receives events, for this turn.
@@ -152,7 +169,7 @@ impl Recorder {
         }
     }
 
-    /// Makes events no longer count.
+    /// Makes events no longer count. The clients have ended: the responses that they were reading count as open.
     pub(super) fn end(&self) {
         self.since.store(0, Relaxed);
         self.clients.clear();
@@ -185,6 +202,7 @@ impl Recorder {
     pub(super) fn answered(&self, latency: Duration, first_byte: Duration, bytes: u64) {
         let (at, mut recorded) = (self.at(), self.lock());
         recorded.answered += 1;
+        recorded.in_time.answered += u64::from(self.is_sending());
         recorded.bytes += bytes;
         recorded.latency(at, latency);
         recorded.first_byte.add(first_byte);
@@ -199,10 +217,21 @@ impl Recorder {
 
     /// Records a part of a response, and its events if events count.
     pub(super) fn received(&self, bytes: usize, events: u64) {
-        let counts = self.since().is_some();
         let mut recorded = self.lock();
         recorded.bytes += bytes as u64;
-        recorded.events += if counts { events } else { 0 };
+        self.events(&mut recorded, events);
+    }
+
+    /// Counts events that came just now, if events count.
+    pub(super) fn events(&self, recorded: &mut Recorded, events: u64) {
+        if self.since().is_some() {
+            recorded.events += events;
+            recorded.in_time.events += if self.is_sending() { events } else { 0 };
+        }
+    }
+
+    fn is_sending(&self) -> bool {
+        self.is_sending.load(Relaxed)
     }
 
     /// Records a request that failed `latency` after it was due.
@@ -242,6 +271,8 @@ impl Recorded {
     /// Adds the measurements of another workload, except for its timelines.
     pub(super) fn add(&mut self, other: &Self) {
         self.answered += other.answered;
+        self.in_time.answered += other.in_time.answered;
+        self.in_time.events += other.in_time.events;
         self.bytes += other.bytes;
         self.latency.merge(&other.latency);
         self.first_byte.merge(&other.first_byte);

@@ -65,7 +65,7 @@ pub struct WorkloadReport {
     pub gzip: bool,
     /// Requests with a complete response; for watches, those that were opened.
     pub requests: u64,
-    /// In the time in which requests were sent or responses awaited.
+    /// In the time in which requests were sent or responses awaited: without watches that were opened before or after.
     pub requests_per_second: f64,
     pub bytes: u64,
     pub errors: Vec<ErrorReport>,
@@ -236,7 +236,7 @@ impl WorkloadReport {
             encoding: workload.transport.encoding.as_str(),
             gzip: workload.transport.gzip,
             requests: recorded.answered,
-            requests_per_second: a_second(recorded.answered),
+            requests_per_second: a_second(recorded.in_time.answered),
             bytes: recorded.bytes,
             errors: recorded.failures.0.iter().map(error).collect(),
             latency: TimesReport::of(&recorded.latency),
@@ -246,7 +246,7 @@ impl WorkloadReport {
             latency_over_time: TimelineReport::of(&recorded.latency_timeline),
             event_delay_over_time: TimelineReport::of(&recorded.delay_timeline),
             events: recorded.events,
-            events_per_second: a_second(recorded.events),
+            events_per_second: a_second(recorded.in_time.events),
             lists: recorded.lists,
             relists: recorded.relists,
             watches_ended: recorded.ended,

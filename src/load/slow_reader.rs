@@ -104,7 +104,6 @@ impl SlowReaders {
         };
         {
             let mut recorded = self.recorder.lock();
-            // The end of the turn may have counted it already.
             recorded.reading = recorded.reading.saturating_sub(1);
             *recorded.ends.entry(end).or_default() += 1;
             recorded.ended += u64::from(end == End::Closed);

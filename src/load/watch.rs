@@ -146,7 +146,7 @@ pub(super) async fn read(
         progress.take(frames.version());
         let mut recorded = recorder.lock();
         recorded.bytes += data.len() as u64;
-        recorded.events += if since.is_some() { events } else { 0 };
+        recorder.events(&mut recorded, events);
         delays.drain(..).for_each(|delay| recorded.delay(at, Duration::from_nanos(delay)));
         if synced {
             if let Some(time) = progress.synced() {

@@ -1,16 +1,27 @@
 //! What `load` reports of what does not come: events, objects, responses. None of it may make a server look better.
 
-use std::future::pending;
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use kube_fanout::{
-    load::{LoadOptions, Server, WorkloadReport, load},
+    load::{LoadOptions, Named, Server, WorkloadReport, load},
     sim::{Refusal, Sim, SimServer},
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::JoinSet,
+    time::sleep,
+};
 
 use crate::{
     harness::{
-        serving::{accepting, listener},
+        serving::{accepting, closing, listener},
         until,
         upstream::pod,
         within,
@@ -192,6 +203,53 @@ workloads:
 }
 
 #[tokio::test]
+async fn rates_are_of_what_came_while_requests_were_sent() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.delay_events(Duration::from_secs(3));
+    let text = "duration: 300ms
+settle: 30s
+workloads:
+- {watch: {resource: configmaps}}
+- {rate: 40, churn: {objects: 3}}";
+    let report = measured(&options(server.url(), text)).await;
+    let (watches, writes) = (workload(&report, "watch"), workload(&report, "churn"));
+    assert_eq!((watches.requests, watches.events), (1, writes.requests), "all have come: {watches:?}");
+    assert_eq!((watches.requests_per_second, watches.events_per_second), (0.0, 0.0), "{watches:?}");
+    assert!(writes.requests_per_second > 0.0, "{writes:?}");
+}
+
+/// Metrics of a process, whose fourth answer takes a while.
+async fn metrics_with_a_pause(pause: Duration) -> (String, JoinSet<()>) {
+    let (listener, address) = listener().await;
+    let answers = Arc::new(AtomicUsize::new(1));
+    let serving = accepting(listener, move |mut stream| {
+        let answers = answers.clone();
+        async move {
+            let read = stream.read(&mut [0; 4_096]).await.unwrap();
+            if read > 0 && answers.fetch_add(1, Relaxed) == 4 {
+                sleep(pause).await;
+            }
+            stream.write_all(&closing("200 OK", "process_cpu_seconds_total 1\n")).await.unwrap();
+        }
+    });
+    (format!("http://{address}/metrics"), serving)
+}
+
+#[tokio::test]
+async fn a_response_has_one_end_however_long_metrics_take() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    // The turn ends while the list is read, and the list would end while the metrics are awaited.
+    let text = "duration: 200ms\nworkloads: [{slowReader: {resource: pods, request: list, stopFor: 2s}}]";
+    let (metrics, _serving) = metrics_with_a_pause(Duration::from_secs(4)).await;
+    let named = Named { name: "server".to_owned(), value: metrics };
+    let report = measured(&LoadOptions { metrics: vec![named], ..options(server.url(), text) }).await;
+    let ends: Vec<_> = workload(&report, "slowReader").ends.iter().map(|end| (end.kind.as_str(), end.count)).collect();
+    assert_eq!(ends, [("open", 1)]);
+}
+
+#[tokio::test]
 async fn what_a_list_has_brought_is_not_missed_as_an_event() {
     let (sim, server) = with_hung_watches().await;
     // Each object is written once.
@@ -204,7 +262,7 @@ workloads:
         until("objects are written", written).await;
     };
     let mut options = options(server.url(), text);
-    options.profile.duration = std::time::Duration::from_secs(5);
+    options.profile.duration = Duration::from_secs(5);
     let lose = async {
         written(5).await;
         sim.forget_history();

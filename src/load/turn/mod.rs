@@ -80,16 +80,17 @@ impl Course {
         self.send(side, requests, began).await;
         drop(cutting);
         let seconds = began.elapsed().as_secs_f64();
+        side.recorders.iter().for_each(|recorder| recorder.sent());
         let due: Vec<_> = self.demands.iter().map(|demand| demand.due(&self.churns)).collect();
         self.settle(side, &due).await;
+        // Before anything that takes time, such as reading metrics: what comes then is of no turn.
+        watchers.shutdown().await;
         // Neither what an interruption has cut short nor what the profile does not wait for is missing.
         if !self.stop.is_cancelled() && !self.profile.settle.is_zero() {
             side.recorders.iter().zip(&due).for_each(|(recorder, due)| recorder.give_up(due));
         }
         side.recorders.iter().for_each(|recorder| recorder.end());
         let end = self.usage().await;
-        // The next turn does not begin with their ends.
-        watchers.shutdown().await;
         let usage = before.into_iter().zip(begin).zip(end).map(|((before, begin), end)| [before, begin, end]);
         Turned { seconds, usage: usage.collect() }
     }
