@@ -50,6 +50,15 @@ pub(super) struct Informers {
     pub(super) standing: Arc<Semaphore>,
 }
 
+/// The head of an answer.
+struct Opened {
+    answer: OpenResponse,
+    /// From when the last attempt was sent.
+    latency: Duration,
+    /// Whether the server has refused earlier attempts.
+    is_repeated: bool,
+}
+
 /// Why an informer no longer follows its collection.
 enum Ended {
     Itself(Result<(), Failure>),
@@ -68,6 +77,8 @@ struct Known {
     was_refused: bool,
     /// Whether it had all objects before, so that another list counts as a relist, which the server could have avoided.
     had_state: bool,
+    /// Whether its next list counts already: since it lost its state.
+    is_counted: bool,
     /// Whether it lists, because the profile says so or the server has refused a watch-list.
     lists: bool,
 }
@@ -93,18 +104,20 @@ impl Informers {
             let waits = match ended {
                 Ended::Itself(Ok(())) => {
                     self.recorder.lock().ended += 1;
+                    if known.has_state {
+                        progress.reopens();
+                    }
                     asked.elapsed() < SHORT_WATCH
                 }
                 Ended::Itself(Err(failure)) => {
+                    let had_state = known.has_state;
                     if known.failed(failure.kind).is_continue() {
                         continue;
                     }
                     let is_broken = failure.kind == ErrorKind::Stream && known.has_state;
+                    self.misses(failure.kind, had_state, &mut known, &progress);
                     self.recorder.failed(failure, asked.elapsed());
                     progress.stands();
-                    if is_broken {
-                        progress.lost();
-                    }
                     !is_broken || asked.elapsed() < SHORT_WATCH
                 }
                 Ended::Cut(number) => {
@@ -123,6 +136,19 @@ impl Informers {
         }
     }
 
+    /// Records what an informer waits for after a failure, from now on and not only once its back-off is over.
+    fn misses(&self, kind: ErrorKind, had_state: bool, known: &mut Known, progress: &Progress<'_>) {
+        if had_state && !known.has_state {
+            progress.wants_objects_again();
+            self.recorder.listed(true);
+            known.is_counted = true;
+        } else if known.has_state && matches!(kind, ErrorKind::Event(_)) {
+            progress.reopens();
+        } else if known.has_state {
+            progress.lost();
+        }
+    }
+
     /// Lists if there is no state from which a watch can start, then watches until the watch ends.
     async fn follow(
         &self,
@@ -133,7 +159,9 @@ impl Informers {
     ) -> Result<(), Failure> {
         if !known.has_state {
             progress.wants_objects();
-            self.recorder.listed(known.had_state);
+            if !std::mem::take(&mut known.is_counted) {
+                self.recorder.listed(known.had_state);
+            }
             if known.lists {
                 let list = timeout(self.timeout, self.list(channel, selectors, known)).await;
                 known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
@@ -144,13 +172,19 @@ impl Informers {
                 }
             }
         }
+        if known.has_state {
+            progress.reopens();
+        }
         let seconds = fastrand::u64(TIMEOUT_SECONDS..2 * TIMEOUT_SECONDS);
         let start = paths::informer_watch(&known.version, !known.has_state);
         let path = self.path(&[&start, &format!("timeoutSeconds={seconds}"), selectors]);
         let Transport { encoding, gzip, .. } = self.transport;
         let ask = RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) };
-        let (answer, latency) = self.open(channel, &ask).await?;
+        let Opened { answer, latency, is_repeated } = self.open(channel, &ask).await?;
         self.recorder.answered(latency, latency, 0);
+        if is_repeated && known.has_state {
+            progress.lost();
+        }
         progress.opened(!known.has_state);
         progress.follow(!known.has_state);
         if known.has_state {
@@ -162,14 +196,16 @@ impl Informers {
         read(&self.recorder, answer, progress).await
     }
 
-    /// Sends a request until the server does not ask for a repetition. Returns the head of the answer and its latency.
-    async fn open(&self, channel: &Channel, ask: &RequestSpec<'_>) -> Result<(OpenResponse, Duration), Failure> {
+    /// Sends a request until the server does not ask for a repetition.
+    async fn open(&self, channel: &Channel, ask: &RequestSpec<'_>) -> Result<Opened, Failure> {
         let mut tries = 0;
         loop {
             let opening = Instant::now();
             let answer = timeout(self.timeout, channel.open(ask)).await.unwrap_or_else(|_| Err(Failure::timeout()));
             match answer {
-                Ok(answer) => return Ok((answer, opening.elapsed())),
+                Ok(answer) => {
+                    return Ok(Opened { answer, latency: opening.elapsed(), is_repeated: tries > 0 });
+                }
                 Err(failure) => match failure.retry_after.filter(|_| tries < RETRIES) {
                     None => return Err(failure),
                     Some(pause) => {
@@ -203,7 +239,7 @@ impl Informers {
     async fn page(&self, channel: &Channel, path: &str) -> Result<ListMeta, Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let ask = RequestSpec { accept: encoding.accept(true), gzip, ..RequestSpec::get(path) };
-        let (mut answer, _) = self.open(channel, &ask).await?;
+        let Opened { mut answer, .. } = self.open(channel, &ask).await?;
         let mut list = List::of(&answer);
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
@@ -289,7 +325,7 @@ mod tests {
     use super::*;
 
     fn known(version: &str, has_state: bool) -> Known {
-        Known { version: version.to_owned(), has_state, had_state: has_state, was_refused: false, lists: false }
+        Known { version: version.to_owned(), has_state, had_state: has_state, ..Known::default() }
     }
 
     #[test]

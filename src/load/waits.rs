@@ -17,6 +17,9 @@ pub(super) struct Waits {
     pub(super) objects: Option<Instant>,
     /// Since when its connection is lost, until the client is back.
     pub(super) lost: Option<Instant>,
+    /// Since when it has all objects but no watch, because the last one has ended: it becomes a loss if the next one
+    /// cannot be opened at once.
+    pub(super) reopening: Option<Instant>,
     /// The time of the newest write whose event it has received, or before which it cannot have missed any.
     pub(super) newest: u64,
 }
@@ -34,10 +37,17 @@ pub(super) struct Clients(Mutex<Vec<(usize, Waiting)>>);
 pub(super) struct Missing {
     /// For each client without all objects: how long it has waited for them.
     pub(super) objects: Vec<Duration>,
-    /// For each client whose connection is lost: for how long.
+    /// For each client whose connection is lost, or that has no watch for another reason: for how long.
     pub(super) lost: Vec<Duration>,
     /// For each write whose event did not reach all clients: how many it did not reach, and how long ago it was sent.
     pub(super) events: Vec<(u64, Duration)>,
+}
+
+impl Waits {
+    /// Since when it follows nothing although it should.
+    fn without_watch(&self) -> Option<Instant> {
+        self.lost.or(self.reopening)
+    }
 }
 
 impl Waiting {
@@ -63,7 +73,7 @@ impl Clients {
         self.lock().iter().all(|(client, waiting)| {
             let waits = waiting.lock();
             let has_events = due.newest(*client).is_none_or(|newest| waits.newest >= newest);
-            has_events && waits.objects.is_none() && waits.lost.is_none()
+            has_events && waits.objects.is_none() && waits.without_watch().is_none()
         })
     }
 
@@ -75,7 +85,7 @@ impl Clients {
         for (client, waiting) in self.lock().iter() {
             let waits = waiting.lock();
             missing.objects.extend(waits.objects.map(|since| since.elapsed()));
-            missing.lost.extend(waits.lost.map(|since| since.elapsed()));
+            missing.lost.extend(waits.without_watch().map(|since| since.elapsed()));
             newest.get_mut(due.set_of(*client)).into_iter().for_each(|of_set| of_set.push(waits.newest));
         }
         for (writes, mut newest) in due.sets().iter().zip(newest) {
@@ -106,7 +116,7 @@ mod tests {
         let [current, behind, hung] = [0, 1, 2].map(|client| clients.add(client));
         let (due, nothing) = (Due::new(vec![vec![100, 200, 300, 400]], &[]), Due::default());
         hung.lock().objects = Some(Instant::now());
-        behind.lock().lost = Some(Instant::now());
+        behind.lock().reopening = Some(Instant::now());
         current.lock().newest = 400;
         behind.lock().newest = 200;
         tokio::time::advance(Duration::from_secs(3)).await;
@@ -115,7 +125,10 @@ mod tests {
         let expected = Missing { objects: seconds.clone(), lost: seconds, events: events.to_vec() };
         assert_eq!(clients.missing(&due, 1000), expected);
         assert!(!clients.have_all(&nothing));
-        (hung.lock().objects, behind.lock().lost) = (None, None);
+        (hung.lock().objects, behind.lock().reopening) = (None, None);
+        behind.lock().lost = Some(Instant::now());
+        assert!(!clients.have_all(&nothing));
+        behind.lock().lost = None;
         assert!(clients.have_all(&nothing) && !clients.have_all(&due));
         (hung.lock().newest, behind.lock().newest) = (400, 400);
         assert!(clients.have_all(&due));

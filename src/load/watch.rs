@@ -203,6 +203,12 @@ impl<'a> Progress<'a> {
         self.waiting.lock().objects.get_or_insert_with(Instant::now);
     }
 
+    /// Like [`Self::wants_objects`], of a client that had all objects: it needs them before its next watch.
+    pub(super) fn wants_objects_again(&self) {
+        self.waiting.lock().reopening = None;
+        self.wants_objects();
+    }
+
     /// The time since the client first asked for all objects, which it has now. `None` if it did not ask.
     pub(super) fn synced(&self) -> Option<Duration> {
         Some(self.waiting.lock().objects.take()?.elapsed())
@@ -237,19 +243,28 @@ impl<'a> Progress<'a> {
         self.position.as_mut()?.version.take()
     }
 
-    /// Records that the client's connection was cut, or broke. If the client has not come back since an earlier loss,
+    /// Records that the client, which has all objects, has no watch: the last one has ended, or there was none yet.
+    pub(super) fn reopens(&self) {
+        self.waiting.lock().reopening.get_or_insert_with(Instant::now);
+    }
+
+    /// Records that the client's connection was cut, or broke, or that it cannot open its next watch: then the time
+    /// counts from the end of the last one. If the client has not come back since an earlier loss,
     /// the time of the earlier loss is kept, and the result is `false`.
     pub(super) fn lost(&self) -> bool {
         let mut waits = self.waiting.lock();
         let is_new = waits.lost.is_none();
-        waits.lost.get_or_insert_with(Instant::now);
+        let since = waits.reopening.take().unwrap_or_else(Instant::now);
+        waits.lost.get_or_insert(since);
         is_new
     }
 
     /// The time since the connection was lost, for a client that follows its collection again. `None` if it was not
     /// lost.
     pub(super) fn back(&self) -> Option<Duration> {
-        Some(self.waiting.lock().lost.take()?.elapsed())
+        let mut waits = self.waiting.lock();
+        waits.reopening = None;
+        Some(waits.lost.take()?.elapsed())
     }
 
     fn frames(&self, is_protobuf: bool, run: &str) -> Frames {

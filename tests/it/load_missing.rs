@@ -333,6 +333,84 @@ async fn the_time_to_sync_includes_attempts_that_were_refused() {
 }
 
 #[tokio::test]
+async fn informers_whose_watch_cannot_be_opened_again_are_not_left_out() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 3s
+settle: 100ms
+workloads:
+- {name: refused, clients: 2, informer: {resource: configmaps}}
+- {name: hung, clients: 3, informer: {resource: pods, start: list}}
+- {rate: 20, churn: {objects: 1}}";
+    let options = options(server.url(), text);
+    let end = async {
+        // The informers have all objects before the first write.
+        let written = async || (sim.counts().requests("patch", "configmaps") > 0).then_some(());
+        until("objects are written", written).await;
+        refuse(&sim, "watch", "configmaps", 429, None);
+        sim.hold_requests("watch", "pods");
+        sim.end_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), end);
+    for (name, clients) in [("refused", 2), ("hung", 3)] {
+        let informers = workload(&report, name);
+        assert_eq!((informers.watches_ended, count(informers, "away")), (clients, clients), "{informers:?}");
+        assert_eq!(informers.back.as_ref().unwrap().count, clients, "{informers:?}");
+        assert_eq!((informers.relists, count(informers, "stream")), (0, 0), "{informers:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_until_back_includes_refusals_after_a_clean_end() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 500ms
+settle: 30s
+workloads:
+- {informer: {resource: configmaps}}
+- {rate: 20, churn: {objects: 1}}";
+    let options = options(server.url(), text);
+    let end = async {
+        // The informer has all objects before the first write.
+        let written = async || (sim.counts().requests("patch", "configmaps") > 0).then_some(());
+        until("objects are written", written).await;
+        refuse(&sim, "watch", "configmaps", 429, Some(1));
+        sim.end_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), end);
+    let informers = workload(&report, "informer");
+    assert_eq!((informers.requests, errors(informers)), (2, vec!["status_429"]), "{informers:?}");
+    let back = informers.back.as_ref().unwrap();
+    assert!(
+        back.count == 1 && back.p50 >= 800.0,
+        "the pauses after the watch that was short, and the refusal: {informers:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_is_needed_again_counts_also_while_the_informer_pauses() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    let text = "duration: 2s
+settle: 500ms
+workloads:
+- {informer: {resource: configmaps}}
+- {rate: 20, churn: {objects: 5}}";
+    let options = options(server.url(), text);
+    let refused = async {
+        // The turn ends during the pause that follows.
+        let written = async || (sim.counts().requests("patch", "configmaps") >= 35).then_some(());
+        until("objects are written", written).await;
+        refuse(&sim, "watch", "configmaps", 500, None);
+        sim.end_watches(None);
+    };
+    let (report, ()) = tokio::join!(measured(&options), refused);
+    let informers = workload(&report, "informer");
+    assert_eq!((informers.watches_ended, informers.relists, informers.lists), (1, 1, 2), "{informers:?}");
+    assert_eq!((count(informers, "unsynced"), count(informers, "away")), (1, 0), "{informers:?}");
+}
+
+#[tokio::test]
 async fn informers_that_are_never_back_are_not_left_out() {
     let sim = Sim::new();
     let (server, writes) = (sim.start().await.unwrap(), sim.start().await.unwrap());
