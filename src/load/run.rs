@@ -251,13 +251,19 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
     Ok(processes)
 }
 
-/// What may be left, and how it can be deleted; `None` if nothing is. Both servers show the same cluster: one may be
-/// gone.
+/// What may be left, and how it can be deleted; `None` if nothing is. All servers show the same cluster: one may be
+/// gone. First those that wrote the objects.
 async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<String> {
     let objects = seeds.iter().map(|seed| seed.created()).sum();
     let mut failure = None;
-    for side in sides {
-        match seed::clean_up(&side.writes, run, objects).await {
+    let mut servers: Vec<&Arc<Endpoint>> = Vec::new();
+    for server in sides.iter().map(|side| &side.writes).chain(sides.iter().map(|side| &side.endpoint)) {
+        if !servers.iter().any(|known| Arc::ptr_eq(known, server)) {
+            servers.push(server);
+        }
+    }
+    for server in servers {
+        match seed::clean_up(server, run, objects).await {
             Ok(()) => return None,
             Err(failed) => failure = failure.or(Some(failed)),
         }

@@ -3,7 +3,7 @@
 use std::{path::Path, process::Stdio};
 
 use kube_fanout::{
-    load::{Server, load},
+    load::{LoadOptions, Server, load},
     sim::{Refusal, Sim},
 };
 use rustix::process::Signal;
@@ -250,16 +250,22 @@ async fn objects_that_may_be_left_are_a_failure_and_the_namespace_is_deleted() {
 }
 
 #[tokio::test]
-async fn objects_are_deleted_through_the_other_server_if_the_first_is_gone() {
-    let sim = Sim::new();
-    let (first, second) = (sim.start().await.unwrap(), sim.start().await.unwrap());
-    let mut options = options(first.url(), WRITES);
-    options.against = Some(Server { url: Some(second.url()), ..Server::default() });
-    let kill = async {
-        let written = async || (sim.counts().requests("patch", "configmaps") > 5).then_some(());
-        until("objects are written", written).await;
-        first.kill().await;
-    };
-    let report = within("the end of the run", load(&options, kill)).await.unwrap();
-    assert_eq!((report.left.as_deref(), leftovers(&sim)), (None, vec![]));
+async fn objects_are_deleted_through_another_server_if_the_one_that_wrote_them_is_gone() {
+    for has_write_url in [false, true] {
+        let sim = Sim::new();
+        let (first, second) = (sim.start().await.unwrap(), sim.start().await.unwrap());
+        let server = |url| Some(Server { url: Some(url), ..Server::default() });
+        let options = if has_write_url {
+            LoadOptions { writes: server(first.url()), ..options(second.url(), WRITES) }
+        } else {
+            LoadOptions { against: server(second.url()), ..options(first.url(), WRITES) }
+        };
+        let kill = async {
+            let written = async || (sim.counts().requests("patch", "configmaps") > 5).then_some(());
+            until("objects are written", written).await;
+            first.kill().await;
+        };
+        let report = within("the end of the run", load(&options, kill)).await.unwrap();
+        assert_eq!((report.left.as_deref(), leftovers(&sim)), (None, vec![]), "--write-url: {has_write_url}");
+    }
 }
