@@ -31,6 +31,8 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// The maximum time for deleting the objects of each kind, and how much longer it is for each object.
 const CLEAN_UP_MAX: Duration = Duration::from_secs(300);
 const CLEAN_UP_EACH: Duration = Duration::from_millis(2);
+const NOT_FOUND: u16 = 404;
+const CONFLICT: u16 = 409;
 /// The number of objects that are listed, and then deleted, at a time.
 const PAGE: usize = 5_000;
 
@@ -44,7 +46,7 @@ pub(super) async fn fill(
     let channel = Channel::new(endpoint.clone(), HttpVersion::Http1);
     let namespace = Bytes::from(objects::namespace(run).to_string());
     let body = Some(("application/json", namespace));
-    again(|| write(&channel, Method::POST, "/api/v1/namespaces", body.clone())).await?;
+    again(&[CONFLICT], || write(&channel, Method::POST, "/api/v1/namespaces", body.clone())).await?;
     for churn in churns {
         let mut writers = JoinSet::new();
         for _ in 0..WRITERS {
@@ -53,7 +55,7 @@ pub(super) async fn fill(
                 let channel = Channel::new(endpoint, HttpVersion::Http1);
                 while !stop.is_cancelled() {
                     let Some(index) = churn.next_seed() else { break };
-                    again(|| churn.create(&channel, index)).await?;
+                    again(&[CONFLICT], || churn.create(&channel, index)).await?;
                 }
                 Ok::<_, Failure>(())
             });
@@ -94,24 +96,30 @@ pub(super) async fn clean_up(endpoint: &Arc<Endpoint>, run: &str, objects: usize
 async fn delete_all(writers: &[Arc<Channel>], resource: &GroupVersionResource, selector: &str) -> Result<(), Failure> {
     let Some(first) = writers.first() else { return Ok(()) };
     let mut last = Vec::new();
+    // A namespace is listed until all that is in it is gone, and refuses to be deleted meanwhile.
+    let is_slow = &*resource.resource == "namespaces";
+    let accepted: &'static [u16] = if is_slow { &[NOT_FOUND, CONFLICT] } else { &[NOT_FOUND] };
     loop {
-        let page = again(|| read::labelled(first, resource, selector, PAGE)).await?.unwrap_or_default();
-        // An object whose deletion takes longer, as that of a namespace, is still listed.
-        if page.is_empty() || page == last {
+        let page = again(&[], || read::labelled(first, resource, selector, PAGE)).await?.unwrap_or_default();
+        if page.is_empty() || page == last && is_slow {
             return Ok(());
         }
-        delete(writers, &page).await?;
+        if page == last {
+            let message = format!("{} objects are still listed after their deletion", page.len());
+            return Err(Failure::of(ErrorKind::Timeout, message));
+        }
+        delete(writers, &page, accepted).await?;
         last = page;
     }
 }
 
-async fn delete(channels: &[Arc<Channel>], paths: &[String]) -> Result<(), Failure> {
+async fn delete(channels: &[Arc<Channel>], paths: &[String], accepted: &'static [u16]) -> Result<(), Failure> {
     let mut writers = JoinSet::new();
     let share = paths.len().div_ceil(WRITERS).max(1);
     for (paths, channel) in paths.chunks(share).map(<[String]>::to_vec).zip(channels.iter().cloned()) {
         writers.spawn(async move {
             for path in paths {
-                again(|| write(&channel, Method::DELETE, &path, None)).await?;
+                again(accepted, || write(&channel, Method::DELETE, &path, None)).await?;
             }
             Ok::<_, Failure>(())
         });
@@ -122,9 +130,8 @@ async fn delete(channels: &[Arc<Channel>], paths: &[String]) -> Result<(), Failu
     Ok(())
 }
 
-/// Tries several times. `None` for 404, when an object to delete is already gone, and for 409, when an object to create
-/// already exists.
-async fn again<T, F>(mut ask: impl FnMut() -> F) -> Result<Option<T>, Failure>
+/// Tries several times. `None` for an accepted status: an object to delete is already gone, or one to create exists.
+async fn again<T, F>(accepted: &[u16], mut ask: impl FnMut() -> F) -> Result<Option<T>, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
@@ -132,7 +139,7 @@ where
     loop {
         let answer = timeout(ASK_MAX, ask()).await.unwrap_or_else(|_| Err(Failure::timeout()));
         match answer {
-            Err(Failure { kind: ErrorKind::Status(404 | 409), .. }) => return Ok(None),
+            Err(Failure { kind: ErrorKind::Status(code), .. }) if accepted.contains(&code) => return Ok(None),
             Err(failure) if tries == TRIES => return Err(failure),
             Err(_) => sleep(TRY_AGAIN).await,
             Ok(answer) => return Ok(Some(answer)),

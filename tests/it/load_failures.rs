@@ -15,7 +15,7 @@ use crate::{
         serving::{answering, closing},
         until, within,
     },
-    load::{errors, leftovers, options, resource, workload},
+    load::{errors, leftovers, measured, options, resource, workload},
 };
 
 #[tokio::test]
@@ -247,6 +247,18 @@ async fn objects_that_may_be_left_are_a_failure_and_the_namespace_is_deleted() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("objects may be left; kubectl delete"), "{said}");
     assert_eq!(leftovers(&sim), [""; 0], "a namespace is deleted with what is in it");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_deletion_leaves_objects() {
+    for (verb, status, said) in [("list", 404, "status_404"), ("delete", 404, "still listed after their deletion")] {
+        let sim = Sim::new();
+        let server = sim.start().await.unwrap();
+        sim.refuse(Refusal { verb: Some(verb), resource: Some("configmaps".to_owned()), status, times: None });
+        let report = measured(&options(server.url(), &WRITES.replace("1h", "200ms"))).await;
+        let left = report.left.unwrap_or_default();
+        assert!(left.starts_with("objects may be left; kubectl delete") && left.contains(said), "{verb}: {left:?}");
+    }
 }
 
 #[tokio::test]
