@@ -308,9 +308,10 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             load::LoadError::Unreachable(..)
             | load::LoadError::Refused(..)
             | load::LoadError::Foreign(..)
-            | load::LoadError::NothingMeasured => Some(EXIT_UNREACHABLE),
+            | load::LoadError::NothingMeasured
+            | load::LoadError::Seed { has_answer: false, .. } => Some(EXIT_UNREACHABLE),
             load::LoadError::InterruptedAgain => Some(EXIT_INTERRUPTED),
-            load::LoadError::Seed { .. } => None,
+            load::LoadError::Seed { has_answer: true, .. } => None,
             load::LoadError::Access(..)
             | load::LoadError::NoKubeconfig(..)
             | load::LoadError::OtherCluster(..)

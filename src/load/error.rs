@@ -35,7 +35,12 @@ pub enum LoadError {
     )]
     OtherCluster(String, String),
     #[error("cannot create the objects of the run: {failure}{left}")]
-    Seed { failure: String, left: String },
+    Seed {
+        failure: String,
+        left: String,
+        /// Whether the server has answered, and so refuses them.
+        has_answer: bool,
+    },
     #[error(
         "cannot read the CPU and memory of the process {0:?}: --pid requires the id of a process on this machine, \
          --metrics a URL whose response contains process_cpu_seconds_total"

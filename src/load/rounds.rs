@@ -1,6 +1,9 @@
 //! The turns of a run: their order, and what those of one endpoint have in sum.
 
+use std::sync::Arc;
+
 use super::{
+    profile::Work,
     report::{EndpointReport, ProcessReport, WorkloadReport},
     side::Side,
     turn::{Course, Turned},
@@ -49,7 +52,12 @@ impl Total {
 
     fn report(self, course: &Course, side: &Side) -> EndpointReport {
         let workloads = course.profile.workloads.iter().zip(&side.recorders);
+        let writes_elsewhere = !Arc::ptr_eq(&side.endpoint, &side.writes);
+        let is_asked = |work: &Work| !(writes_elsewhere && matches!(work, Work::Churn(_)));
         EndpointReport {
+            has_answered: workloads
+                .clone()
+                .any(|(workload, recorder)| is_asked(&workload.work) && recorder.lock().answered > 0),
             name: side.endpoint.name,
             url: side.endpoint.url().to_owned(),
             turns: self.turns,

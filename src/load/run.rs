@@ -10,6 +10,7 @@ use super::{
     churn::Churn,
     demand::Demand,
     endpoint::{Endpoint, Fallback},
+    failure::ErrorKind,
     processes::Process,
     profile::{ChurnResource, ChurnWork, Work},
     progress::Progress,
@@ -132,7 +133,8 @@ async fn measure(options: &LoadOptions, stop: &CancellationToken) -> Result<Repo
     course.progress.end();
     if let Err(failure) = filled {
         let left = left.map(|left| format!("; {left}")).unwrap_or_default();
-        return Err(LoadError::Seed { failure: failure.to_string(), left });
+        let has_answer = matches!(failure.kind, ErrorKind::Status(_));
+        return Err(LoadError::Seed { failure: failure.to_string(), left, has_answer });
     }
     let mut report = Report::new(&options.profile, stop.is_cancelled(), reports);
     (report.left, report.notes) = (left, notes);

@@ -96,6 +96,11 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         "duration: 200ms\nworkloads: [{rate: 20, list: {resource: nothings}}]",
     );
     write_profile(folder.path(), "watch.yaml", "duration: 200ms\nworkloads: [{watch: {resource: configmaps}}]");
+    write_profile(
+        folder.path(),
+        "writes.yaml",
+        "duration: 200ms\nworkloads: [{rate: 20, list: {resource: configmaps}}, {rate: 20, churn: {objects: 1}}]",
+    );
     for (arguments, code, said) in [
         (with(&url, &["--assert", "errors==0"]), 0, ""),
         (with(&url, &["--output", "none/report.json"]), 1, "cannot write the report"),
@@ -124,6 +129,16 @@ async fn the_exit_code_says_what_kind_of_failure_it_was() {
         (with(nowhere, &[]), 5, "does not answer"),
         (vec!["--profile", "unknown.yaml", "--url", &url], 5, "nothing was measured"),
         (with(&url, &["--against", nowhere, "--i-know-this-is-a-test-cluster"]), 5, "nothing was measured"),
+        (
+            vec!["--profile", "writes.yaml", "--url", nowhere, "--write-url", &url, "--i-know-this-is-a-test-cluster"],
+            5,
+            "nothing was measured",
+        ),
+        (
+            vec!["--profile", "writes.yaml", "--url", nowhere, "--i-know-this-is-a-test-cluster"],
+            5,
+            "cannot create the objects of the run: connect",
+        ),
         (vec!["--profile", "watch.yaml", "--url", &url, "--assert", "APIResponsiveness"], 2, "gets, lists and writes"),
     ] {
         let output = within("the end of the command", command(folder.path(), &arguments).output()).await.unwrap();
