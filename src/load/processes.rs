@@ -71,11 +71,15 @@ impl Process {
     }
 }
 
-/// Includes the CPU time of threads that have ended, but not of child processes.
+/// Includes the CPU time of threads that have ended, but not of child processes. `None` for a process that has ended,
+/// also if its parent has not noticed yet.
 fn of_process(id: u32) -> Option<Usage> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name is in parentheses and may contain any character.
     let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    if matches!(fields.first(), None | Some(&("Z" | "X"))) {
+        return None;
+    }
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;
     let resident_bytes = number(21)? * rustix::param::page_size() as u64;
@@ -118,6 +122,18 @@ mod tests {
         report.add(&[used(2.0), used(3.0), None]);
         let ProcessReport { cpu_seconds, opening_cpu_seconds, unread_turns, .. } = report;
         assert_eq!((opening_cpu_seconds, cpu_seconds, unread_turns), (1.0, 5.0, 1));
+    }
+
+    #[test]
+    fn a_killed_process_has_no_usage_before_its_parent_waits_for_it() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(of_process(child.id()).is_some());
+        child.kill().unwrap();
+        let id = rustix::process::Pid::from_child(&child);
+        let options = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        rustix::process::waitid(rustix::process::WaitId::Pid(id), options).unwrap();
+        assert_eq!(of_process(child.id()), None);
+        child.wait().unwrap();
     }
 
     #[test]
