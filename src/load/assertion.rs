@@ -128,7 +128,8 @@ impl Assertion {
             Metric::RequestsPerSecond => Some(rates.requests),
             Metric::Events => Some(recorded.events as f64),
             Metric::EventsPerSecond => Some(rates.events),
-            Metric::Relists => Some(recorded.relists as f64),
+            // Without informers, which list at least once, nothing was measured.
+            Metric::Relists => (recorded.lists > 0).then_some(recorded.relists as f64),
             Metric::Errors => Some(recorded.failures.total() as f64),
         };
         let passed = value.is_some_and(|value| match self.operator {
@@ -243,6 +244,7 @@ mod tests {
             ("errors>0", false),
             // Nothing was measured.
             ("sync.p99<1s", false),
+            ("relists==0", false),
         ] {
             let assertion: Assertion = text.parse().unwrap();
             assert_eq!(assertion.evaluate(&recorded, rates).passed, passed, "{text}");

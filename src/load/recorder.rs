@@ -249,9 +249,14 @@ impl Recorder {
 impl Recorded {
     /// Adds a latency; `at` is [`Recorder::at`].
     pub(super) fn latency(&mut self, at: Option<Duration>, latency: Duration) {
-        self.latency.add(latency);
+        self.latencies(at, latency, 1);
+    }
+
+    /// Adds the same latency of `count` requests.
+    pub(super) fn latencies(&mut self, at: Option<Duration>, latency: Duration, count: u64) {
+        self.latency.add_many(latency, count);
         if let Some(at) = at {
-            self.latency_timeline.add(at, latency);
+            self.latency_timeline.add_many(at, latency, count);
         }
     }
 

@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 /// The imprecision of a timer. If a client waited until a request was due and sends it late by less than this, the
 /// request counts as sent in time.
 const TIMER_STEP: Duration = Duration::from_millis(2);
+/// Unsent requests are reported as at most so many times: there may be billions.
+const UNSENT_MAX: u64 = 10_000;
 /// The range of delays before a failed request is sent again: about a second as in client-go, and not the same for all.
 const RETRY_MILLISECONDS: Range<u64> = 500..1500;
 
@@ -76,13 +78,33 @@ impl Schedule {
         Some(Due { number, at: if lag <= TIMER_STEP { now } else { due }, lag })
     }
 
-    /// For each request that no client was free to send: how long it had been due.
-    pub(super) fn unsent(&self) -> impl Iterator<Item = Duration> + use<'_> {
+    /// The requests that no client was free to send: how many, and how long they had been due. Of very many, those that
+    /// were due one after the other are taken together, with the shortest of their times.
+    pub(super) fn unsent(&self) -> impl Iterator<Item = (u64, Duration)> + use<'_> {
         let now = Instant::now();
-        let until = now.min(self.end);
-        let given = self.next.load(Relaxed);
-        let due = (given..).map_while(|number| self.due(number)).take_while(move |due| *due < until);
-        due.map(move |due| now.duration_since(due))
+        let (given, end) = (self.next.load(Relaxed), self.due_before(now.min(self.end)));
+        let together = end.saturating_sub(given).div_ceil(UNSENT_MAX).max(1);
+        (given..end).step_by(usize::try_from(together).unwrap_or(usize::MAX)).filter_map(move |first| {
+            let count = together.min(end - first);
+            Some((count, now.duration_since(self.due(first + count - 1)?)))
+        })
+    }
+
+    /// How many requests are due before that time.
+    fn due_before(&self, time: Instant) -> u64 {
+        let Some(rate) = self.rate else { return 0 };
+        let is_due = |number: u64| self.due(number).is_some_and(|due| due < time);
+        #[expect(clippy::cast_possible_truncation, reason = "at most a million a second for a week")]
+        #[expect(clippy::cast_sign_loss, reason = "not below 0")]
+        let mut count = (time.duration_since(self.begin).as_secs_f64() * rate) as u64;
+        // The estimate is rounded, and the times are, too.
+        while count > 0 && !is_due(count - 1) {
+            count -= 1;
+        }
+        while is_due(count) {
+            count += 1;
+        }
+        count
     }
 
     fn due(&self, number: u64) -> Option<Instant> {
@@ -149,8 +171,21 @@ mod tests {
         assert!(schedule.next().await.is_some());
         advance(Duration::from_secs(2)).await;
         assert!(schedule.next().await.is_none(), "the grace is over");
-        let unsent: Vec<_> = schedule.unsent().map(|late| late.as_millis()).collect();
-        assert_eq!(unsent, [1900, 1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100]);
+        let unsent: Vec<_> = schedule.unsent().map(|(count, late)| (count, late.as_millis())).collect();
+        let expected = [1900, 1800, 1700, 1600, 1500, 1400, 1300, 1200, 1100];
+        assert_eq!(unsent, expected.map(|late| (1, late)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn billions_of_requests_that_were_never_sent_are_reported_together() {
+        let (begin, day) = (Instant::now(), Duration::from_secs(24 * 3600));
+        let schedule = Schedule::new(begin..begin + day, Some(1e6), Duration::ZERO, CancellationToken::new());
+        assert!(schedule.next().await.is_some());
+        advance(day).await;
+        let unsent: Vec<_> = schedule.unsent().collect();
+        assert_eq!(unsent.iter().map(|(count, _)| count).sum::<u64>(), 86_400_000_000 - 1);
+        assert!(unsent.len() <= 10_000 && unsent[0].1 > day - Duration::from_secs(10), "{:?}", unsent[0]);
+        assert!(unsent.is_sorted_by_key(|(_, late)| std::cmp::Reverse(*late)));
     }
 
     #[tokio::test(start_paused = true)]

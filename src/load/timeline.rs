@@ -25,12 +25,7 @@ pub(super) struct Interval {
 }
 
 impl Timeline {
-    /// Adds a time that was measured `at` this long after the start of the run.
-    pub(super) fn add(&mut self, at: Duration, time: Duration) {
-        self.add_many(at, time, 1);
-    }
-
-    /// Adds a time that was measured `count` times.
+    /// Adds a time that was measured `count` times, `at` this long after the start of the run.
     pub(super) fn add_many(&mut self, at: Duration, time: Duration, count: u64) {
         let mut index = self.index(at);
         while index >= INTERVALS_MAX {
@@ -90,7 +85,7 @@ mod tests {
     fn intervals_are_merged_without_losing_times() {
         let mut timeline = Timeline::default();
         for second in 0..100_000u64 {
-            timeline.add(Duration::from_secs(second), Duration::from_millis(second % 7));
+            timeline.add_many(Duration::from_secs(second), Duration::from_millis(second % 7), 1);
         }
         let intervals = timeline.intervals();
         assert!(intervals.len() > INTERVALS_MAX / 2 && intervals.len() <= INTERVALS_MAX, "{}", intervals.len());
@@ -104,7 +99,7 @@ mod tests {
     #[test]
     fn an_interval_without_times_is_empty() {
         let mut timeline = Timeline::default();
-        timeline.add(Duration::from_millis(2_500), Duration::from_millis(4));
+        timeline.add_many(Duration::from_millis(2_500), Duration::from_millis(4), 1);
         assert_eq!(timeline.intervals()[..2], [Interval::default(); 2]);
         timeline.add_many(Duration::from_millis(2_600), Duration::from_millis(8), 3);
         assert_eq!(timeline.intervals()[2].mean(), Duration::from_millis(7));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The longest time that is recorded exactly, in microseconds: an hour.
-const LONGEST: u64 = 3_600_000_000;
+/// The longest time that is recorded exactly, in microseconds: more than a run of the longest duration takes.
+const LONGEST: u64 = 200 * 3_600_000_000;
 /// The number of significant digits: a value differs by at most a thousandth.
 const DIGITS: u8 = 3;
 /// The upper bound of the first bucket of a histogram, in microseconds; each further bound is [`BUCKET_FACTOR`] times

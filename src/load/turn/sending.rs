@@ -115,9 +115,9 @@ impl Course {
             let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
             recorded.sending += until.duration_since(began);
             let mut unsent = 0;
-            for late in schedule.unsent() {
-                recorded.latency(at, late);
-                unsent += 1;
+            for (count, late) in schedule.unsent() {
+                recorded.latencies(at, late, count);
+                unsent += count;
             }
             recorded.failures.add_many(ErrorKind::Unsent, unsent, why.to_owned());
         }
