@@ -78,6 +78,11 @@ impl Schedule {
         Some(Due { number, at: if lag <= TIMER_STEP { now } else { due }, lag })
     }
 
+    /// Waits until the run is interrupted.
+    pub(super) async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
     /// The requests that no client was free to send: how many, and how long they had been due. Of very many, those that
     /// were due one after the other are taken together, with the shortest of their times.
     pub(super) fn unsent(&self) -> impl Iterator<Item = (u64, Duration)> + use<'_> {

@@ -232,6 +232,22 @@ async fn an_interrupted_run_cleans_up_and_reports() {
 }
 
 #[tokio::test]
+async fn a_request_under_way_at_an_interruption_counts_with_the_time_that_it_has_waited() {
+    let sim = Sim::new();
+    let server = sim.start().await.unwrap();
+    sim.hold_requests("list", "secrets");
+    let text = "duration: 1h\nworkloads: [{clients: 2, list: {resource: secrets}}]";
+    let interrupt = async {
+        let asked = async || (sim.counts().requests("list", "secrets") == 2).then_some(());
+        until("both lists are under way", asked).await;
+    };
+    let report = within("the end of the run", load(&options(server.url(), text), interrupt)).await.unwrap();
+    let lists = workload(&report, "list");
+    assert_eq!((lists.requests, lists.errors.len()), (0, 0), "{lists:?}");
+    assert_eq!(lists.latency.as_ref().unwrap().count, 2, "{lists:?}");
+}
+
+#[tokio::test]
 async fn events_that_a_watch_repeats_are_counted_once() {
     let sim = Sim::new();
     let server = sim.start().await.unwrap();

@@ -38,10 +38,17 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Sends requests as long as the schedule has any.
+    /// Sends requests as long as the schedule has any. If the run is interrupted, the time that a request has waited so
+    /// far is a lower bound of its latency.
     pub(super) async fn run(self) {
         while let Some(due) = self.schedule.next().await {
-            let sent = timeout(self.timeout, self.send(due.number)).await;
+            let sent = tokio::select! {
+                sent = timeout(self.timeout, self.send(due.number)) => sent,
+                () = self.schedule.stopped() => {
+                    let at = self.recorder.at();
+                    return self.recorder.lock().latency(at, due.at.elapsed());
+                }
+            };
             let latency = due.at.elapsed();
             match sent.unwrap_or_else(|_| Err(Failure::timeout())) {
                 Ok(Counted { first_byte, bytes }) => {

@@ -95,7 +95,11 @@ impl Course {
         // One client that waits for a response does not make the others slow, nor their rates low.
         let mut last = BTreeMap::new();
         let finished = async {
-            sleep_until(end).await;
+            tokio::select! {
+                () = sleep_until(end) => {}
+                () = self.stop.cancelled() => {}
+            }
+            // After an interruption, each of them ends at once.
             while let Some(ended) = clients.join_next().await {
                 if let Ok(index) = ended {
                     last.insert(index, Instant::now());
@@ -104,14 +108,13 @@ impl Course {
         };
         tokio::select! {
             () = finished => {}
-            () = self.stop.cancelled() => {}
             () = self.progress.follow(&self.profile, side, began, self.duration) => {}
         }
         for (index, schedule, has_clients) in schedules {
             let now = Instant::now();
             // Without clients, no responses were awaited after the end.
             let (until, why) = if has_clients { (now, ALL_BUSY) } else { (now.min(end), NO_ANSWER) };
-            let until = last.get(&index).filter(|_| !self.stop.is_cancelled()).copied().unwrap_or(until);
+            let until = last.get(&index).copied().unwrap_or(until);
             let (at, mut recorded) = (side.recorders[index].at(), side.recorders[index].lock());
             recorded.sending += until.duration_since(began);
             let mut unsent = 0;
