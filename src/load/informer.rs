@@ -164,9 +164,10 @@ impl Informers {
             }
             if known.lists {
                 let list = timeout(self.timeout, self.list(channel, selectors, known)).await;
-                known.version = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
+                let (version, came) = list.unwrap_or_else(|_| Err(Failure::timeout()))?;
+                known.version = version;
                 (known.has_state, known.had_state, known.was_refused) = (true, true, false);
-                progress.skips_events(self.recorder.now());
+                progress.skips_events(came);
                 if let Some(time) = progress.synced() {
                     self.recorder.lock().sync.add(time);
                 }
@@ -218,15 +219,16 @@ impl Informers {
         }
     }
 
-    /// Lists the collection, page by page if it has a limit, and returns its version.
-    async fn list(&self, channel: &Channel, selectors: &str, known: &Known) -> Result<String, Failure> {
+    /// Lists the collection, page by page if it has a limit. Returns its version, and the time at which the first
+    /// answer began: what is written after that is not in the list.
+    async fn list(&self, channel: &Channel, selectors: &str, known: &Known) -> Result<(String, u64), Failure> {
         let from = known.list();
         let limit = self.limit(&from).map(|limit| format!("limit={limit}")).unwrap_or_default();
-        let mut list = self.page(channel, &self.path(&[&from, &limit, selectors])).await?;
+        let (mut list, came) = self.page(channel, &self.path(&[&from, &limit, selectors])).await?;
         while let Some(next_page) = list.next_page() {
-            list = self.page(channel, &self.path(&[&limit, &next_page, selectors])).await?;
+            (list, _) = self.page(channel, &self.path(&[&limit, &next_page, selectors])).await?;
         }
-        Ok(list.resource_version)
+        Ok((list.resource_version, came))
     }
 
     /// Objects per page. `from` is the query of the version: client-go asks for pages of the most recent objects.
@@ -235,12 +237,12 @@ impl Informers {
         self.work.limit.or(pages.then_some(PAGE))
     }
 
-    /// Reads a list, or one page of it.
-    async fn page(&self, channel: &Channel, path: &str) -> Result<ListMeta, Failure> {
+    /// Reads a list, or one page of it. Returns also the time at which the answer began.
+    async fn page(&self, channel: &Channel, path: &str) -> Result<(ListMeta, u64), Failure> {
         let Transport { encoding, gzip, .. } = self.transport;
         let ask = RequestSpec { accept: encoding.accept(true), gzip, ..RequestSpec::get(path) };
         let Opened { mut answer, .. } = self.open(channel, &ask).await?;
-        let mut list = List::of(&answer);
+        let (mut list, came) = (List::of(&answer), self.recorder.now());
         while let Some(frame) = answer.response.body_mut().frame().await {
             let frame = frame.map_err(|error| Failure::stream(&error))?;
             let Some(data) = frame.data_ref() else { continue };
@@ -248,7 +250,7 @@ impl Informers {
             list.push(data)?;
         }
         channel.done(answer).await;
-        list.metadata()
+        Ok((list.metadata()?, came))
     }
 
     fn path(&self, query: &[&str]) -> String {

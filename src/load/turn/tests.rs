@@ -22,8 +22,9 @@ use super::{
 use crate::load::{
     connection::handshake,
     endpoint::{Endpoint, RequestSpec},
+    informer::Informers,
     objects,
-    profile::{Transport, WireEncoding},
+    profile::{InformerWork, Transport, WireEncoding},
     read::Reads,
     schedule::Schedule,
     times::Times,
@@ -97,6 +98,39 @@ async fn a_planted_delay_of_answers_is_the_latency() {
     let recorded = recorder.lock();
     assert_planted(&recorded.latency);
     assert_planted(&recorded.first_byte);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_while_a_list_arrives_is_missed() {
+    let recorder = Arc::new(Recorder::with_timestamps(now));
+    recorder.begin();
+    let began = now();
+    // The rest of the list comes later, and the watch after it brings nothing.
+    let list = || async {
+        let pieces = ["{\"metadata\":{\"resourceVersion\":\"5\"},", "\"items\":[]}"];
+        let pieces = stream::unfold(0, move |number| async move {
+            sleep(PLANTED).await;
+            Some((Ok(Frame::data(Bytes::from(*pieces.get(number)?))), number + 1))
+        });
+        BodyExt::boxed_unsync(StreamBody::new(pieces))
+    };
+    let (channel, _server) = channel(list).await;
+    let resource = crate::apimachinery::GroupVersionResource::new("", "v1", "pods");
+    let selection = Selection { resource, namespace: None, labels: None, fields: None };
+    let informers = Informers {
+        work: InformerWork { selection, watch_list: false, limit: None },
+        transport: Transport { http: HttpVersion::Http1, encoding: WireEncoding::Json, gzip: false },
+        timeout: Duration::from_secs(10),
+        recorder: recorder.clone(),
+        rate: None,
+        standing: Arc::new(Semaphore::new(0)),
+    };
+    let keeping = Arc::new(informers).keep(Arc::new(channel), 0, None);
+    timeout(PLANTED * 4, keeping).await.unwrap_err();
+    let planted = u64::try_from(PLANTED.as_nanos()).unwrap();
+    recorder.give_up(&Due::new(vec![vec![began, began + 2 * planted]], &[]));
+    let failures = &recorder.lock().failures.0;
+    assert_eq!(failures[&crate::load::failure::ErrorKind::Undelivered].0, 1, "the first is in the list: {failures:?}");
 }
 
 #[tokio::test(start_paused = true)]
