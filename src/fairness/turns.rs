@@ -17,7 +17,7 @@ use crate::{lifecycle::Tasks, telemetry::limit_reached};
 /// A turn pauses for this many times as long as its task took, so that a client that always has tasks waiting leaves
 /// the CPU, and upstream, to others for most of the time.
 const PAUSE_FACTOR: u32 = 3;
-/// Maximum pause of a turn: where tasks are slow by themselves, pauses do not make them much slower.
+/// Maximum pause of a turn, by default: where tasks are slow by themselves, pauses do not make them much slower.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// The turns of all clients.
@@ -37,6 +37,7 @@ pub struct PacedTurns {
     turns: Turns,
     /// `None`: as often as the pauses allow.
     pace: Option<Pace>,
+    pause_max: Duration,
     tasks: Tasks,
 }
 
@@ -74,6 +75,7 @@ pub struct PacedTurn {
     /// Present until the drop.
     turn: Option<Turn>,
     began: Instant,
+    pause_max: Duration,
     tasks: Tasks,
 }
 
@@ -154,7 +156,13 @@ impl Turns {
 impl PacedTurns {
     /// `tasks` runs the pauses.
     pub fn new(turns: Turns, tasks: Tasks) -> Self {
-        Self { turns, pace: None, tasks }
+        Self { turns, pace: None, pause_max: PAUSE_MAX, tasks }
+    }
+
+    /// With a longer maximum of the pauses, for tasks that others should notice as little as possible.
+    #[must_use]
+    pub fn pausing_up_to(self, pause_max: Duration) -> Self {
+        Self { pause_max, ..self }
     }
 
     /// With a limit on how often each client's turns come in the long run.
@@ -182,7 +190,8 @@ impl PacedTurns {
         }
         // Last, so that tasks which wait for anything else keep no place from others.
         self.turns.by(deadline, self.turns.place(&mut turn)).await?;
-        Some(PacedTurn { turn: Some(turn), began: Instant::now(), tasks: self.tasks.clone() })
+        let (began, pause_max, tasks) = (Instant::now(), self.pause_max, self.tasks.clone());
+        Some(PacedTurn { turn: Some(turn), began, pause_max, tasks })
     }
 }
 
@@ -191,7 +200,7 @@ impl Drop for PacedTurn {
         let Some(mut turn) = self.turn.take() else { return };
         // The pause is the client's alone.
         turn.place = None;
-        let pause = (self.began.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+        let pause = (self.began.elapsed() * PAUSE_FACTOR).min(self.pause_max);
         self.tasks.spawn("pause", async move {
             sleep(pause).await;
             drop(turn);

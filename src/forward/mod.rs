@@ -51,6 +51,9 @@ const UNREVIEWED_INTERVAL: Duration = Duration::from_millis(20);
 /// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
 /// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
 const COSTLY_AT_ONCE: usize = 1;
+/// The maximum pause after such a request: three times what upstream takes for it, so that one user takes a quarter of
+/// a core.
+const COSTLY_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// A request of either kind gives its turn back after this time, answered or not: where upstream needs long for the
 /// response, its own fairness has begun to look after the client, whose others need not wait.
 const HEAVY_TURN_MAX: Duration = Duration::from_secs(1);
@@ -96,7 +99,7 @@ impl HeavyTurns {
         let pace = Pace::new(UNREVIEWED_FREE, UNREVIEWED_INTERVAL, "client_forwarded_pace");
         let unreviewed = PacedTurns::new(unreviewed, tasks.clone()).at(pace);
         let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
-        let costly = PacedTurns::new(costly, tasks.clone());
+        let costly = PacedTurns::new(costly, tasks.clone()).pausing_up_to(COSTLY_PAUSE_MAX);
         Self { unreviewed, costly, turn_max: HEAVY_TURN_MAX, tasks: tasks.clone() }
     }
 
