@@ -55,7 +55,8 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
     });
     let admin = Endpoint::plain(&format!("http://{}", delegated.gateway.admin().context("no admin port")?))?;
     let metrics = admin.get("/metrics").await?.text();
-    let made = sum(&metrics, "kube_fanout_cache_history_extensions_total", &["outcome=\"made\""]);
+    let extensions = "kube_fanout_cache_history_extensions_total";
+    let made = sum(&metrics, extensions, &["outcome=\"made\""]);
     tally.equal("caches whose history begins earlier", &(encodings.len() as f64), &made);
 
     let last = json!({"metadata": {"annotations": {"last": "yes"}}});
@@ -68,8 +69,8 @@ pub(crate) async fn run(side: &Side, certificates: &Certificates) -> Result<Tall
         tally.equal(&format!("events of {}", ask.path), expected, &until(last, watch).await?);
     }
     tally.note(format!(
-        "{count} watches resumed from before the fill, at most {PLACES} of them at the API server; it was asked for the \
-         past once for each of {} encodings",
+        "{count} watches resumed from before the fill, at most {PLACES} of them at the API server, which was asked for \
+         the past once in each of {} encodings",
         encodings.len()
     ));
     Ok(tally)

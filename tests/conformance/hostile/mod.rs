@@ -40,10 +40,10 @@ const MANY_REQUESTS: usize = 200;
 /// The number of requests at full size, always: as many as take about as long as an attack, whose first tenth of a
 /// second is the hardest.
 const REQUESTS_FULL: usize = 1_000;
-/// How many times slower the bystander's requests may be than in the quiet run, in the 99th percentile. At full size
-/// only, which is for a machine without other work: server, gateway and both clients share the cores, and on a busy
-/// machine the quiet run alone varies by a factor of three.
-const SLOWER_MAX: u32 = 3;
+/// How many times slower the bystander's requests may be than in the quiet run, in the 99th percentile; at full size
+/// only, which is for a machine without other work: server, gateway and both clients share the cores. The goal is 3 for
+/// the means of several runs, since the quiet figure of a run varies by a quarter.
+const SLOWER_MAX: u32 = 4;
 /// The maximum duration of a probe: a kubelet's default is a second.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A kubelet restarts a container after this many failed probes in succession.
@@ -155,6 +155,8 @@ impl Scene<'_> {
                 "selectors" => self.long_selectors(quiet).await?,
                 "tables" => self.tables(quiet).await?,
                 "five" => self.revoked_watch(quiet).await?,
+                // The last one: the gateway cannot log any more.
+                "log" => self.unread_log(quiet).await?,
                 "quiet" => drop(self.bystander("quiet once more", MANY_REQUESTS).await?),
                 other => bail!("KUBE_FANOUT_ATTACKS: there is no attack {other:?}"),
             }
