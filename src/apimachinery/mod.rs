@@ -23,6 +23,7 @@ mod query;
 mod request_info;
 mod resource_version;
 mod status;
+mod token_protocol;
 mod user_info;
 
 pub use age::age;
@@ -47,4 +48,5 @@ pub use query::{InvalidQuery, Query};
 pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};
 pub use resource_version::{InvalidResourceVersion, ResourceVersion};
 pub use status::{Status, StatusReason};
+pub use token_protocol::{is_token_protocol, shows_token_protocol};
 pub use user_info::UserInfo;

@@ -6,7 +6,7 @@ use std::{fmt, ops::Range, str, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::apimachinery::UserInfo;
+use crate::apimachinery::{UserInfo, shows_token_protocol};
 use crate::fairness::ClientKey;
 
 /// The credentials of a request, removed from its headers, and how far they have been verified.
@@ -23,6 +23,9 @@ pub enum Credentials {
     Bearer { token: BearerToken, impersonates: bool },
     /// No user: there is no `Authorization` header, or one that the API server ignores. It is forwarded unchanged.
     Passed { authorization: Option<HeaderValue>, impersonates: bool },
+    /// No `Authorization`, but a token in a subprotocol of a WebSocket. It stays in the request's headers, for upstream
+    /// to verify.
+    Subprotocol { impersonates: bool },
     /// A client certificate that no authority vouches for and no bearer token, or a front proxy's header that cannot be
     /// read. As at the API server the answer is 401; the request is not treated as anonymous.
     Refused,
@@ -35,7 +38,8 @@ impl Credentials {
             Self::Gateway { impersonates }
             | Self::Verified { impersonates, .. }
             | Self::Bearer { impersonates, .. }
-            | Self::Passed { impersonates, .. } => *impersonates,
+            | Self::Passed { impersonates, .. }
+            | Self::Subprotocol { impersonates } => *impersonates,
             // Upstream answers 401, so the headers have no effect.
             Self::Refused => false,
         }
@@ -57,9 +61,11 @@ impl Credentials {
             Self::Passed { authorization: Some(authorization), impersonates } => {
                 Self::Passed { authorization: Some(copied(authorization)?), impersonates: *impersonates }
             }
-            Self::Gateway { .. } | Self::Verified { .. } | Self::Passed { authorization: None, .. } | Self::Refused => {
-                self.clone()
-            }
+            Self::Gateway { .. }
+            | Self::Verified { .. }
+            | Self::Passed { authorization: None, .. }
+            | Self::Subprotocol { .. }
+            | Self::Refused => self.clone(),
         })
     }
 
@@ -68,8 +74,16 @@ impl Credentials {
         match self {
             Self::Bearer { token, .. } => token.authorization.len(),
             Self::Passed { authorization, .. } => authorization.as_ref().map_or(0, HeaderValue::len),
-            Self::Gateway { .. } | Self::Verified { .. } | Self::Refused => 0,
+            Self::Gateway { .. } | Self::Verified { .. } | Self::Subprotocol { .. } | Self::Refused => 0,
         }
+    }
+
+    /// Those of a client that proves no user by its connection; `headers` are without its `authorization`.
+    pub(super) fn of_headers(authorization: Option<HeaderValue>, headers: &HeaderMap, impersonates: bool) -> Self {
+        if authorization.is_none() && shows_token_protocol(headers) {
+            return Self::Subprotocol { impersonates };
+        }
+        Self::of_authorization(authorization, impersonates)
     }
 
     /// Classifies an `Authorization` header as the API server does (read-path 8.1).
@@ -180,6 +194,7 @@ mod tests {
                 }
                 Credentials::Bearer { .. }
                 | Credentials::Passed { .. }
+                | Credentials::Subprotocol { .. }
                 | Credentials::Gateway { .. }
                 | Credentials::Verified { .. }
                 | Credentials::Refused => panic!("{detached:?}"),

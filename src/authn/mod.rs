@@ -132,7 +132,7 @@ impl Authenticator {
         };
         match verified {
             Ok(Finding::Proven(user)) => Credentials::Verified { user, impersonates },
-            Ok(Finding::Nothing) => Credentials::of_authorization(authorization, impersonates),
+            Ok(Finding::Nothing) => Credentials::of_headers(authorization, headers, impersonates),
             Ok(Finding::Wrong) => {
                 let token = Credentials::of_authorization(authorization, impersonates);
                 if matches!(token, Credentials::Bearer { .. }) { token } else { Credentials::Refused }
@@ -159,6 +159,7 @@ impl Authenticator {
                 Some(known) => (known, None),
                 None => (unknown_tokens(address), doubts()),
             },
+            Credentials::Subprotocol { .. } => (unknown_tokens(address), doubts()),
             Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => {
                 (ClientKey::address(address), doubts())
             }
@@ -175,7 +176,9 @@ impl Authenticator {
         let Some(delegated) = &self.delegated else { return };
         let token = match credentials {
             Credentials::Bearer { token, .. } => token.text(),
-            Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => None,
+            Credentials::Passed { authorization: Some(_), .. }
+            | Credentials::Subprotocol { .. }
+            | Credentials::Refused => None,
             Credentials::Passed { authorization: None, .. }
             | Credentials::Verified { .. }
             | Credentials::Gateway { .. } => return,
@@ -203,9 +206,10 @@ impl Authenticator {
                 Some(delegated.anonymous.clone().ok_or(Unauthenticated::NoCredentials))
             }
             // Upstream may read more in the header, and warns where there is a second space before a token.
-            Credentials::Passed { authorization: Some(_), .. } | Credentials::Gateway { .. } | Credentials::Refused => {
-                Some(Err(Unauthenticated::NoCredentials))
-            }
+            Credentials::Passed { authorization: Some(_), .. }
+            | Credentials::Subprotocol { .. }
+            | Credentials::Gateway { .. }
+            | Credentials::Refused => Some(Err(Unauthenticated::NoCredentials)),
         }
     }
 

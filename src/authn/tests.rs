@@ -248,6 +248,40 @@ async fn assertions_that_are_not_utf8_are_refused() {
     }
 }
 
+/// The API server verifies them as it does any other.
+#[tokio::test]
+async fn tokens_in_subprotocols_of_websockets_count_as_unknown_credentials() {
+    const TOKEN: (&str, &str) = ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.Z29vZA, x");
+    let world = World::new().await;
+    let authenticator = world.authenticator(world.config()).await;
+    let peer = Some(([192, 0, 2, 7], 1024).into());
+    let connection = Connection {
+        number: 0,
+        peer,
+        tls: true,
+        client_certificate: None,
+        draining: tokio_util::sync::CancellationToken::new(),
+    };
+    let address = Some([192, 0, 2, 7].into());
+    let of = |lines| authenticator.credentials(&mut headers(lines), None);
+    let (shown, plain) = (of(&[TOKEN, ("upgrade", "websocket")]), of(&[TOKEN]));
+    let requester = authenticator.requester(&shown, &connection);
+    assert_eq!(requester.client, Some(unknown_tokens(address)));
+    assert_eq!(authenticator.known(&shown, Instant::now()), Some(Err(Unauthenticated::NoCredentials)));
+    let anonymous = authenticator.requester(&plain, &connection);
+    assert!(anonymous.doubts.is_none() && anonymous.client == Some(ClientKey::address(address)), "no WebSocket");
+    for (credentials, are_many) in [(&plain, false), (&shown, true)] {
+        for _ in 0..100 {
+            authenticator.learn(credentials, address, StatusCode::UNAUTHORIZED);
+        }
+        assert_eq!(requester.doubts.as_ref().unwrap().are_many(), are_many);
+    }
+    // What else the request proves its user by counts first, as for the API server.
+    let jane = client(&world.clients, "jane", "devs").shown();
+    let verified = authenticator.credentials(&mut headers(&[TOKEN, ("upgrade", "websocket")]), Some(&jane));
+    assert!(matches!(verified, Credentials::Verified { .. }), "{verified:?}");
+}
+
 #[tokio::test]
 async fn impersonating_requests_have_no_user_here() {
     let world = World::new().await;

@@ -51,6 +51,7 @@ impl Identity {
             (Self::Delegated { client, .. }, Credentials::Passed { authorization, .. }) => {
                 Ok(client.unidentified(request, authorization.clone()))
             }
+            (Self::Delegated { client, .. }, Credentials::Subprotocol { .. }) => Ok(client.with_subprotocol(request)),
             (Self::Delegated { client, .. }, Credentials::Refused) => Ok(client.refused(request)),
             (Self::Delegated { assertion: Some(assertion), .. }, Credentials::Verified { user, .. }) => match assertion
             {
@@ -64,6 +65,7 @@ impl Identity {
                 Credentials::Verified { .. }
                 | Credentials::Bearer { .. }
                 | Credentials::Passed { .. }
+                | Credentials::Subprotocol { .. }
                 | Credentials::Refused,
             ) => return Err(ForwardError::NoIdentity),
         };

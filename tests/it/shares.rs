@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, ops::Range, time::Duration};
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use http::{Response, StatusCode};
 use hyper_util::client::legacy::connect::HttpInfo;
@@ -114,6 +115,35 @@ async fn invented_tokens_of_one_address_are_delayed_but_no_client_is_refused() {
     until("a review", async || (ask("new-token").await.route == Route::Served).then_some(())).await;
     scene.upstream.add_user("another-token", "jane");
     assert_eq!(scene.get("another-token", PODS).await.route, Route::Served, "of another address");
+}
+
+/// The API server verifies a token in a subprotocol of a WebSocket as it does any other.
+#[tokio::test]
+async fn invented_tokens_of_websockets_count_like_others() {
+    let scene = Scene::start().await;
+    for (token, name) in [("shown-token", "jane"), ("new-token", "jane"), ("another-token", "jane")] {
+        scene.upstream.add_user(token, name);
+    }
+    let hostile = scene.gateway.client.at([127, 0, 0, 3]);
+    let show = async |token: &str| {
+        let token = BASE64_URL_SAFE_NO_PAD.encode(token);
+        let protocols = format!("base64url.bearer.authorization.k8s.io.{token}, x");
+        let (upgrade, protocols) = (("connection", "Upgrade"), ("sec-websocket-protocol", protocols.as_str()));
+        let headers = [upgrade, ("upgrade", "websocket"), protocols];
+        hostile.request("GET", MOST_RECENT, &headers, "".into()).await
+    };
+    let ask = async |client: &Client, token: &str| {
+        let authorization = format!("Bearer {token}");
+        client.request("GET", PODS, &[("authorization", &authorization)], "".into()).await
+    };
+    let invented: Vec<_> = (0..200).map(|number| format!("invented-{number}")).collect();
+    for answer in join_all(invented.iter().map(|token| show(token))).await {
+        assert_eq!((answer.status, answer.route), (StatusCode::UNAUTHORIZED, forwarded("upgrade")));
+    }
+    let new = ask(&hostile, "new-token").await;
+    assert_eq!((new.status, new.route), (StatusCode::OK, forwarded("no_verdict")), "not reviewed first");
+    assert_eq!(show("shown-token").await.status, StatusCode::OK);
+    assert_eq!(ask(&scene.gateway.client, "another-token").await.route, Route::Served, "of another address");
 }
 
 /// Its client may share an address, and even a connection, with one whose token has expired.

@@ -68,6 +68,11 @@ impl AsClient {
         Outbound { turns, ..self.unknown.outbound(showing(request, authorization)) }
     }
 
+    /// The request of a client whose token is in a subprotocol of a WebSocket, which is passed on.
+    pub fn with_subprotocol(&self, request: Request<RequestBody>) -> Outbound {
+        Outbound { turns: Some(self.turns.clone()), ..self.unidentified(request, None) }
+    }
+
     /// The request of a client with invalid credentials. They are replaced by a random token, so that the 401 comes
     /// from upstream.
     pub fn refused(&self, request: Request<RequestBody>) -> Outbound {

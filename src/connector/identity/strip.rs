@@ -2,13 +2,11 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::config::ProxyHeaders;
+use crate::{apimachinery::is_token_protocol, config::ProxyHeaders};
 
 /// Prefix of the headers in which a front proxy, and no other client, sends a user, its groups and extra values.
 const REMOTE: &str = "x-remote-";
 const IMPERSONATE: &str = "impersonate-";
-/// Prefix of a bearer token in place of a WebSocket's subprotocol (read-path 8.1).
-const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Whether a header is part of an impersonation.
 pub(super) fn is_impersonation(name: &HeaderName) -> bool {
@@ -45,20 +43,17 @@ pub(super) fn strip_front_proxy(headers: &mut HeaderMap) {
 }
 
 fn strip_token_protocol(headers: &mut HeaderMap) {
-    if !protocols(headers).any(is_token) {
+    if !protocols(headers).any(is_token_protocol) {
         return;
     }
-    let others: Vec<_> = protocols(headers).filter(|protocol| !is_token(protocol)).map(str::to_owned).collect();
+    let others: Vec<_> =
+        protocols(headers).filter(|protocol| !is_token_protocol(protocol)).map(str::to_owned).collect();
     headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
     if let Ok(value) = HeaderValue::from_str(&others.join(", "))
         && !value.is_empty()
     {
         headers.insert(header::SEC_WEBSOCKET_PROTOCOL, value);
     }
-}
-
-fn is_token(protocol: &str) -> bool {
-    protocol.starts_with(TOKEN_PROTOCOL)
 }
 
 /// The comma-separated words in all values. Values that are not text are skipped.

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future;
+use futures_util::{FutureExt, future};
 use http::{HeaderValue, Version};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -248,6 +248,18 @@ async fn few_requests_with_unknown_tokens_of_one_client_are_under_way_at_once() 
     };
     let (all, ()) = tokio::join!(of_hostile, others);
     assert!(all.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn a_token_in_a_subprotocol_waits_for_a_turn_like_other_unknown_ones() {
+    let Setup { gateway, .. } = &setup(&[b"http/1.1"]).await;
+    let mut as_client = Connector::new(gateway).unwrap().as_client().unwrap();
+    as_client.turns = Arc::new(Turns::new(1, Duration::from_secs(3600), "test"));
+    let counted = |outbound: Outbound| outbound.counted(Some(ClientKey::of(&"hostile")));
+    let [first, second] = [plain(), plain()].map(|request| counted(as_client.with_subprotocol(request)));
+    let _turn = first.turn().await;
+    assert!(second.turn().now_or_never().is_none());
+    assert!(counted(as_client.unidentified(plain(), None)).turn().now_or_never().is_some(), "nothing to verify");
 }
 
 #[tokio::test]

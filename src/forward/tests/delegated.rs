@@ -158,8 +158,8 @@ async fn a_token_as_a_subprotocol_is_the_client_s_own() {
     let token = "sec-websocket-protocol: base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io\r\n";
     let passed = "; sec-websocket-protocol=base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io";
     let forward = setup.delegated(setup.impersonation());
-    let nothing = Credentials::Passed { authorization: None, impersonates: false };
-    assert_eq!(arrives(&forward, nothing, token).await[1], format!("none{passed}"));
+    let shown = Credentials::Subprotocol { impersonates: false };
+    assert_eq!(arrives(&forward, shown, token).await[1], format!("none{passed}"));
     let [_, asserted] = arrives(&forward, jane(), token).await;
     assert!(asserted.ends_with("; impersonate-user=jane; sec-websocket-protocol=v5.channel.k8s.io"), "{asserted}");
 }

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Either, Full};
@@ -193,6 +194,8 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
     let token = authorization.as_deref().and_then(|text| text.strip_prefix("Bearer "));
     // Parsed like in an API server (read-path 8.1).
     let token = token.and_then(|text| text.split(' ').next());
+    let of_websocket = of_websocket(request.headers());
+    let token = token.or(of_websocket.as_deref());
     if token == Some(GATEWAY_TOKEN) {
         return match request.uri().path().rsplit('/').next() {
             Some(kind @ ("tokenreviews" | "subjectaccessreviews")) => {
@@ -278,6 +281,15 @@ fn status(code: StatusCode, message: &str) -> Response<Body> {
     let mut response = Response::new(Either::Left(status.to_string().into()));
     *response.status_mut() = code;
     response
+}
+
+/// The token among the subprotocols of a WebSocket.
+fn of_websocket(headers: &HeaderMap) -> Option<String> {
+    text(headers, header::UPGRADE.as_str()).filter(|protocol| protocol == "websocket")?;
+    let protocols = text(headers, header::SEC_WEBSOCKET_PROTOCOL.as_str())?;
+    let mut protocols = protocols.split(',').map(str::trim);
+    let token = protocols.find_map(|protocol| protocol.strip_prefix("base64url.bearer.authorization.k8s.io."))?;
+    String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(token).ok()?).ok()
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
