@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot, ResourceVersion},
+    fairness::ClientKey,
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
     peers::Peers,
@@ -183,14 +184,20 @@ impl Cachers {
         timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
     }
 
-    /// Waits until history reaches back to `version`, from which a watch resumes, at most until `limit`. Meanwhile
-    /// upstream is asked for what happened before the fill, once for all that wait.
-    pub async fn resumed(&self, instance: &Instance, version: ResourceVersion, limit: Instant) -> Resumed {
+    /// Waits until history reaches back to `version`, from which a watch of `client` resumes, at most until `limit`.
+    /// Meanwhile upstream is asked for what happened before the fill, once for all that wait.
+    pub async fn resumed(
+        &self,
+        instance: &Instance,
+        version: ResourceVersion,
+        client: Option<ClientKey>,
+        limit: Instant,
+    ) -> Resumed {
         let Ok(_place) = self.shared.waiters.try_acquire() else {
             limit_reached("fill_waiters");
             return Resumed::No;
         };
-        let wanted = instance.past.want(version, true);
+        let wanted = instance.past.want(version, client, true);
         // After it was wanted: a drain that begins from here on ends the wait.
         if self.shared.spread.turn().is_some() {
             return Resumed::Draining;

@@ -17,6 +17,7 @@ use tokio::{
 use super::instance::Instance;
 use crate::{
     apimachinery::ResourceVersion,
+    fairness::ClientKey,
     reflector::{self, Failure, NoPast},
     store::{NotBefore, Reader},
     telemetry::{Chain, limit_reached},
@@ -31,6 +32,8 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(30);
 const ATTEMPTS_MAX: usize = 16;
 /// Those of the attempts for which upstream lists all objects.
 const LISTS_MAX: usize = 4;
+/// The part of both that is made for the versions of one client, so that none alone uses them up.
+const CLIENT_PART: usize = 2;
 /// The time until the next attempt, if upstream could not be asked.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
@@ -46,19 +49,36 @@ pub(super) struct Past {
 /// The versions from which clients resume.
 #[derive(Debug, Default)]
 struct Wanted {
-    versions: Vec<ResourceVersion>,
-    /// How many of them belong to clients that have nothing else meanwhile.
+    versions: Vec<Want>,
+    /// How many of them wait.
     waiting: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Want {
+    version: ResourceVersion,
+    /// `None` if clients are not told apart.
+    client: Option<ClientKey>,
+    /// Whether the client has nothing else meanwhile.
+    waits: bool,
+}
+
+#[derive(Clone, Debug, Default)]
 struct State {
     /// The highest version that is known to be too old: forgotten, or followed by more than can be used or read in
     /// time. So are all lower ones.
     too_old: Option<ResourceVersion>,
-    attempts: usize,
-    lists: usize,
+    /// Those that are over.
+    attempts: Vec<Attempt>,
     end: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    /// One of those that wanted its version; `None` if clients are not told apart.
+    client: Option<ClientKey>,
+    /// Whether upstream was asked to list all objects.
+    lists: bool,
 }
 
 /// Why upstream is not asked any more.
@@ -82,8 +102,7 @@ pub enum Resumed {
 #[derive(Debug)]
 pub struct WantedVersion<'a> {
     past: &'a Past,
-    version: ResourceVersion,
-    waits: bool,
+    want: Want,
 }
 
 impl Past {
@@ -92,15 +111,15 @@ impl Past {
     }
 
     /// Notes that a client resumes from `version`. If it `waits`, upstream is asked for the past.
-    pub(super) fn want(&self, version: ResourceVersion, waits: bool) -> WantedVersion<'_> {
-        let mut wanted = self.wanted();
-        wanted.versions.push(version);
+    pub(super) fn want(&self, version: ResourceVersion, client: Option<ClientKey>, waits: bool) -> WantedVersion<'_> {
+        let (want, mut wanted) = (Want { version, client, waits }, self.wanted());
+        wanted.versions.push(want);
         wanted.waiting += usize::from(waits);
         drop(wanted);
         if waits {
             self.demand.notify_one();
         }
-        WantedVersion { past: self, version, waits }
+        WantedVersion { past: self, want }
     }
 
     /// Ends all waits, because the gateway drains.
@@ -113,11 +132,12 @@ impl Past {
         self.state.send_modify(|state| state.end = state.end.or(Some(End::Exhausted)));
     }
 
-    /// The version from which upstream is asked next; `None` if no client waits for one that it may still know.
-    fn next(&self, reader: &Reader) -> Option<ResourceVersion> {
-        let state = *self.state.borrow();
+    /// The version from which upstream is asked next, and a client that wants it; `None` if no client waits for one
+    /// that upstream may still know, or those that want one have used their part.
+    fn next(&self, reader: &Reader) -> Option<(ResourceVersion, Option<ClientKey>)> {
+        let state = self.state.borrow().clone();
         let beginning = reader.begins_after();
-        let Some(beginning) = beginning.filter(|_| state.attempts < ATTEMPTS_MAX && state.lists < LISTS_MAX) else {
+        let Some(beginning) = beginning.filter(|_| state.has_attempts(|_| true, 1)) else {
             if state.end.is_none() && self.wanted().waiting > 0 {
                 if beginning.is_some() {
                     limit_reached("history_extensions");
@@ -127,15 +147,27 @@ impl Past {
             return None;
         };
         let wanted = self.wanted();
-        let is_open = |version: &ResourceVersion| *version < beginning && !state.is_too_old(*version);
-        let mut versions: Vec<_> = wanted.versions.iter().copied().filter(is_open).collect();
-        let is_wanted = wanted.waiting > 0 && state.end.is_none();
+        let is_open = |want: &Want| {
+            want.version < beginning && !state.is_too_old(want.version) && state.has_attempts_for(want.client)
+        };
+        let mut wants: Vec<_> = wanted.versions.iter().copied().filter(is_open).collect();
         drop(wanted);
-        versions.sort_unstable();
-        versions.dedup();
+        if state.end.is_some() || !wants.iter().any(|want| want.waits) {
+            return None;
+        }
+        wants.sort_unstable_by_key(|want| want.version);
+        wants.dedup_by_key(|want| want.version);
         // The oldest one serves all; once that is too old, halves are tried.
-        let at = if state.too_old.is_none() { 0 } else { versions.len() / 2 };
-        versions.get(at).copied().filter(|_| is_wanted)
+        let at = if state.too_old.is_none() { 0 } else { wants.len() / 2 };
+        wants.get(at).map(|want| (want.version, want.client))
+    }
+
+    /// Counts an attempt, which may have found a version to be too old.
+    fn over(&self, attempt: Attempt, too_old: Option<ResourceVersion>) {
+        self.state.send_modify(|state| {
+            state.attempts.push(attempt);
+            state.too_old = state.too_old.max(too_old);
+        });
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -152,37 +184,52 @@ impl State {
     fn is_too_old(&self, version: ResourceVersion) -> bool {
         self.too_old.is_some_and(|too_old| version <= too_old)
     }
+
+    /// Whether attempts are left of one `part` of all, of which those of the given clients are taken.
+    fn has_attempts(&self, is_counted: impl Fn(Option<ClientKey>) -> bool, part: usize) -> bool {
+        let counted = || self.attempts.iter().filter(|attempt| is_counted(attempt.client));
+        counted().count() < ATTEMPTS_MAX / part && counted().filter(|attempt| attempt.lists).count() < LISTS_MAX / part
+    }
+
+    fn has_attempts_for(&self, client: Option<ClientKey>) -> bool {
+        client.is_none() || self.has_attempts(|other| other == client, CLIENT_PART)
+    }
 }
 
 impl WantedVersion<'_> {
     /// Resolves when history reaches back to the version, or is known never to. For a client that upstream answers
-    /// meanwhile also when no client waits any more: then upstream is not asked. The caller of one that waits must set
-    /// a timeout.
+    /// meanwhile also when no client waits any more: then upstream is not asked. Nor is it for a client that has used
+    /// its part of the attempts. The caller of one that waits must set a timeout.
     pub(super) async fn resumed(&self, reader: &Reader) -> Resumed {
-        let Self { past, version, waits } = *self;
+        let Self { past, want: Want { version, client, waits } } = *self;
         let mut state = past.state.subscribe();
         let decided = |state: &State| match state.end {
             _ if reader.after(version).is_ok() => Some(Resumed::Yes),
             Some(End::Draining) => Some(Resumed::Draining),
             Some(End::Exhausted) => Some(Resumed::No),
             None if state.is_too_old(version) || !is_before_history(version, reader) => Some(Resumed::No),
+            None if !state.has_attempts_for(client) => Some(Resumed::No),
             None if !waits && past.wanted().waiting == 0 => Some(Resumed::No),
             None => None,
         };
         // The sender lives as long as `past` does, so waiting cannot fail.
         let state = state.wait_for(|state| decided(state).is_some()).await;
-        state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No)
+        let resumed = state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No);
+        if waits && resumed == Resumed::No && !past.state.borrow().has_attempts_for(client) {
+            limit_reached("history_extensions");
+        }
+        resumed
     }
 }
 
 impl Drop for WantedVersion<'_> {
     fn drop(&mut self) {
         let mut wanted = self.past.wanted();
-        wanted.waiting -= usize::from(self.waits);
-        if let Some(at) = wanted.versions.iter().position(|version| *version == self.version) {
+        wanted.waiting -= usize::from(self.want.waits);
+        if let Some(at) = wanted.versions.iter().position(|want| *want == self.want) {
             wanted.versions.swap_remove(at);
         }
-        let was_last = self.waits && wanted.waiting == 0;
+        let was_last = self.want.waits && wanted.waiting == 0;
         drop(wanted);
         if was_last {
             // Those that do not wait themselves look again.
@@ -194,11 +241,12 @@ impl Drop for WantedVersion<'_> {
 impl Instance {
     /// Lets history begin earlier, as long as clients wait for that.
     pub(super) async fn extend_history(&self) {
-        while let Some(from) = self.past.next(&self.reader) {
+        while let Some((from, client)) = self.past.next(&self.reader) {
             let until = self.reader.begins_after();
-            self.past.state.send_modify(|state| state.attempts += 1);
+            let mut lists = false;
             // Boxed: it is rare, and the task of every store would carry its size.
-            let extended = timeout(ATTEMPT_MAX, Box::pin(self.extend_to(from))).await.unwrap_or(Err(NoPast::TooSlow));
+            let extended = timeout(ATTEMPT_MAX, Box::pin(self.extend_to(from, &mut lists))).await;
+            let extended = extended.unwrap_or(Err(NoPast::TooSlow));
             let outcome = match &extended {
                 Ok(()) => "made",
                 Err(NoPast::Upstream(Failure::Expired)) => "forgotten",
@@ -214,22 +262,23 @@ impl Instance {
                 Err(error) => tracing::info!(resource = %self.resource, version = %from, error = %Chain(error),
                     "history cannot begin earlier; watches that resume from there are forwarded"),
             }
+            let is_too_old =
+                matches!(extended, Err(NoPast::Upstream(Failure::Expired) | NoPast::Unusable(_) | NoPast::TooSlow));
+            // Wakes those that wait, also for what has been made.
+            self.past.over(Attempt { client, lists }, is_too_old.then_some(from));
             match extended {
-                // Wakes those that wait.
-                Ok(()) => self.past.state.send_modify(|_| {}),
-                Err(NoPast::Upstream(Failure::Expired) | NoPast::Unusable(_) | NoPast::TooSlow) => {
-                    self.past.state.send_modify(|state| state.too_old = state.too_old.max(Some(from)));
-                }
                 Err(NoPast::Unconfirmed) => self.past.end(),
-                Err(NoPast::Upstream(_)) => sleep(ASKED_AGAIN).await,
+                Err(NoPast::Upstream(_)) if !is_too_old => sleep(ASKED_AGAIN).await,
+                Ok(()) | Err(_) => {}
             }
         }
     }
 
-    async fn extend_to(&self, from: ResourceVersion) -> Result<(), NoPast> {
+    /// Sets `lists` before upstream lists all objects.
+    async fn extend_to(&self, from: ResourceVersion, lists: &mut bool) -> Result<(), NoPast> {
         let past = self.reader.past(from).ok_or(NotBefore::Trimmed)?;
         let past = reflector::past_events(&self.upstream, self.schema(), past).await?;
-        self.past.state.send_modify(|state| state.lists += 1);
+        *lists = true;
         let past = reflector::past_state(&self.upstream, self.schema(), past).await?;
         // What upstream said may be of another storage than the one of the fill.
         if self.was_rolled_back() {
@@ -259,34 +308,35 @@ mod tests {
     }
 
     fn forgotten(past: &Past, up_to: u64) {
-        past.state.send_modify(|state| {
-            state.attempts += 1;
-            state.too_old = Some(version(up_to));
-        });
+        past.over(Attempt { client: None, lists: false }, Some(version(up_to)));
+    }
+
+    fn next(past: &Past, reader: &Reader) -> Option<u64> {
+        past.next(reader).map(|(version, _)| version.value())
     }
 
     #[test]
     fn upstream_is_asked_only_while_a_client_waits_and_then_for_all() {
         let (past, reader) = scene();
-        let others: Vec<_> = [10, 20, 60].map(|other| past.want(version(other), false)).into();
-        assert_eq!(past.next(&reader), None);
-        let waits = past.want(version(30), true);
-        assert_eq!(past.next(&reader), Some(version(10)));
+        let others: Vec<_> = [10, 20, 60].map(|other| past.want(version(other), None, false)).into();
+        assert_eq!(next(&past, &reader), None);
+        let waits = past.want(version(30), None, true);
+        assert_eq!(next(&past, &reader), Some(10));
         drop(others);
-        assert_eq!(past.next(&reader), Some(version(30)));
+        assert_eq!(next(&past, &reader), Some(30));
         drop(waits);
-        assert_eq!(past.next(&reader), None);
+        assert_eq!(next(&past, &reader), None);
         assert!(past.wanted().versions.is_empty());
     }
 
     #[test]
     fn forgotten_versions_are_left_out_half_by_half() {
         let (past, reader) = scene();
-        let _waiting: Vec<_> = (1..=40).map(|wanted| past.want(version(wanted), true)).collect();
+        let _waiting: Vec<_> = (1..=40).map(|wanted| past.want(version(wanted), None, true)).collect();
         let mut asked = Vec::new();
-        while let Some(next) = past.next(&reader) {
-            asked.push(next.value());
-            forgotten(&past, next.value());
+        while let Some(next) = next(&past, &reader) {
+            asked.push(next);
+            forgotten(&past, next);
         }
         assert_eq!(asked, [1, 21, 31, 36, 39, 40]);
     }
@@ -294,22 +344,61 @@ mod tests {
     #[test]
     fn attempts_are_limited() {
         let (past, reader) = scene();
-        let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), true)).collect();
-        let mut state = State { attempts: ATTEMPTS_MAX - 1, lists: LISTS_MAX - 1, ..State::default() };
-        past.state.send_replace(state);
-        assert_eq!(past.next(&reader), Some(version(1)));
-        state.attempts += 1;
-        past.state.send_replace(state);
-        assert_eq!(past.next(&reader), None);
+        let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), None, true)).collect();
+        let attempts = |count: usize, lists: usize| {
+            (0..count).map(|number| Attempt { client: None, lists: number < lists }).collect::<Vec<_>>()
+        };
+        for (made, wanted) in [
+            (attempts(ATTEMPTS_MAX - 1, LISTS_MAX - 1), Some(1)),
+            (attempts(LISTS_MAX, LISTS_MAX), None),
+            (attempts(ATTEMPTS_MAX, 0), None),
+        ] {
+            past.state.send_replace(State { attempts: made, ..State::default() });
+            assert_eq!(next(&past, &reader), wanted);
+        }
         assert_eq!(waiting[0].resumed(&reader).now_or_never(), Some(Resumed::No));
-        past.state.send_replace(State { attempts: 0, lists: LISTS_MAX, ..state });
-        assert_eq!(past.next(&reader), None);
+    }
+
+    /// A client that resumes from one version before another, each time when the one before has been answered.
+    #[test]
+    fn no_client_uses_up_the_attempts_alone() {
+        let [hostile, jane] = ["hostile", "jane"].map(|name| Some(ClientKey::of(&name)));
+        for lists in [true, false] {
+            let (past, reader) = scene();
+            let of_jane = past.want(version(49), jane, false);
+            let mut most = 0;
+            let mut waits = past.want(version(48), hostile, true);
+            while let Some((from, client)) = past.next(&reader) {
+                assert_eq!((from, client), (version(48 - most), hostile));
+                assert_eq!(waits.resumed(&reader).now_or_never(), None);
+                past.over(Attempt { client, lists }, None);
+                most += 1;
+                waits = past.want(version(48 - most), hostile, true);
+            }
+            assert_eq!(most, if lists { 2 } else { 8 });
+            assert_eq!(waits.resumed(&reader).now_or_never(), Some(Resumed::No));
+            let covered = past.want(version(50), hostile, true);
+            assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
+            // Others are still served, from the oldest of their own versions.
+            let mut resumed = Box::pin(of_jane.resumed(&reader));
+            assert_eq!((&mut resumed).now_or_never(), None);
+            let _older = past.want(version(40), jane, true);
+            assert_eq!(past.next(&reader), Some((version(40), jane)));
+        }
+    }
+
+    #[test]
+    fn clients_that_are_not_told_apart_have_all_attempts() {
+        let (past, reader) = scene();
+        let _waits = past.want(version(10), None, true);
+        (1..LISTS_MAX).for_each(|_| past.over(Attempt { client: None, lists: true }, None));
+        assert_eq!(next(&past, &reader), Some(10));
     }
 
     #[test]
     fn waits_end_when_it_is_known_that_they_are_in_vain_and_when_the_gateway_drains() {
         let (past, reader) = scene();
-        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), true));
+        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), None, true));
         let mut waits = Box::pin(newer.resumed(&reader));
         assert_eq!((&mut waits).now_or_never(), None);
         forgotten(&past, 20);
@@ -323,7 +412,7 @@ mod tests {
     #[test]
     fn clients_that_upstream_answers_do_not_wait_for_what_no_other_waits_for() {
         let (past, reader) = scene();
-        let (waiting, answered) = (past.want(version(20), true), past.want(version(30), false));
+        let (waiting, answered) = (past.want(version(20), None, true), past.want(version(30), None, false));
         let mut resumed = Box::pin(answered.resumed(&reader));
         assert_eq!((&mut resumed).now_or_never(), None);
         // The attempt from 20 fails, and its client gives up.

@@ -65,6 +65,8 @@ pub(super) struct Candidate {
     /// buffer, which lives as long as any of them is held.
     request: Request<()>,
     context: RequestContext,
+    /// The one that the forwarded request counts for; `None` if clients are not told apart.
+    client: Option<ClientKey>,
     room: ClientRoom,
     /// For a copy that is longer than usual.
     _room: Room,
@@ -171,6 +173,7 @@ impl Candidate {
             stages,
             request: head,
             context,
+            client,
             room,
             _room: held,
             options,
@@ -320,7 +323,7 @@ impl Candidate {
 
     /// The version from which memory can go on, which history covers unless the client has received more meanwhile.
     async fn behind(&self, instance: &Instance, told: ResourceVersion) -> Result<ResourceVersion, NotNow> {
-        let wanted = instance.want(told);
+        let wanted = instance.want(told, self.client);
         if instance.reaches_back_to(told) || self.is_extended_to(&wanted, instance, told).await {
             return Ok(told);
         }

@@ -81,7 +81,7 @@ impl Stages {
         };
         if let Some(version) = filling::resumed_from(options)
             && instance.is_before_history(version)
-            && self.cachers.resumed(&instance, version, limit).await == Resumed::Draining
+            && self.cachers.resumed(&instance, version, client, limit).await == Resumed::Draining
         {
             return Err(Refusal::Draining.into());
         }

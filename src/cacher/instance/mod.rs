@@ -37,6 +37,7 @@ use crate::{
         BookmarkTemplate, ListEnvelope,
         table::{Columns, Unprintable},
     },
+    fairness::ClientKey,
     fanout::Hub,
     lifecycle::Spread,
     reflector::{Failure, Filled, Health},
@@ -174,10 +175,10 @@ impl Instance {
         past::is_before_history(version, &self.reader)
     }
 
-    /// Notes the version from which a watch resumes that upstream answers meanwhile: if history is made to begin
-    /// earlier for other watches, then early enough for this one.
-    pub fn want(&self, version: ResourceVersion) -> WantedVersion<'_> {
-        self.past.want(version, false)
+    /// Notes the version from which a watch of `client` resumes that upstream answers meanwhile: if history is made to
+    /// begin earlier for other watches, then early enough for this one.
+    pub fn want(&self, version: ResourceVersion, client: Option<ClientKey>) -> WantedVersion<'_> {
+        self.past.want(version, client, false)
     }
 
     /// Whether history is being made to begin early enough for that version of this instance, and then does.

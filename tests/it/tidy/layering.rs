@@ -44,8 +44,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
     // What was authorized is the scope of the read.
     ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "memo", "store", "encode", "reflector", "fanout",
-                       "authz", "upstream", "peers"]),
+    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "fairness", "memo", "store", "encode", "reflector",
+                       "fanout", "authz", "upstream", "peers"]),
     // Parses what upstream sends to a forwarded watch, to continue it from memory.
     ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout",
                        "cacher"]),
