@@ -11,7 +11,10 @@ use kube_client::config::AuthInfo;
 use rustls::sign::CertifiedKey;
 use tokio_util::sync::CancellationToken;
 
-use super::{breaker::Breaker, presented::Presented};
+use super::{
+    breaker::Breaker,
+    presented::{Presented, is_same},
+};
 use crate::config::{PemError, TlsFiles, TlsPem};
 use crate::lifecycle::Tasks;
 use crate::telemetry::{self, Chain};
@@ -143,7 +146,7 @@ impl ClientCertificate {
         telemetry::certificate_reloaded(replaced.is_ok());
     }
 
-    /// Returns whether the files had changed.
+    /// Returns whether the files have another certificate than before.
     fn replace(&self, pem: TlsPem) -> Result<bool, CertificateError> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if pem == *seen {
@@ -151,7 +154,12 @@ impl ClientCertificate {
         }
         let certified = self.files.certified_key(&pem);
         *seen = pem;
-        self.presented.set(certified.map(Arc::new).map_err(CertificateError::Pem)?);
+        let certified = certified.map_err(CertificateError::Pem)?;
+        // The files were unusable meanwhile, or are written differently.
+        if is_same(&certified, &self.current()) {
+            return Ok(false);
+        }
+        self.presented.set(Arc::new(certified));
         drop(seen);
         self.connections.trip();
         Ok(true)
@@ -193,6 +201,24 @@ mod tests {
         fs::remove_file(&files.key_file).unwrap();
         certificate.reload_once().await;
         assert_eq!(shown(&certificate), second.der());
+    }
+
+    #[tokio::test]
+    async fn connections_break_only_for_another_certificate() {
+        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+        let (first, second) = (authority.client("first"), authority.client("second"));
+        let files = first.write(folder.path());
+        let certificate = ClientCertificate::load(files.clone()).unwrap();
+        let open = certificate.token();
+        let half = &first.pem()[..first.pem().len() / 2];
+        for content in [half.to_owned(), first.pem(), first.pem() + "\n", half.to_owned(), first.pem()] {
+            fs::write(&files.cert_file, content).unwrap();
+            certificate.reload_once().await;
+            assert!(!open.is_cancelled() && shown(&certificate) == first.der());
+        }
+        second.write(folder.path());
+        certificate.reload_once().await;
+        assert!(open.is_cancelled() && shown(&certificate) == second.der());
     }
 
     #[test]

@@ -24,6 +24,11 @@ impl Presented {
     }
 }
 
+/// Whether both show the same: files may be written again, and a previous certificate restored.
+pub(super) fn is_same(one: &CertifiedKey, other: &CertifiedKey) -> bool {
+    one.cert == other.cert && one.key.public_key() == other.key.public_key()
+}
+
 impl ResolvesClientCert for Presented {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         Some(self.current())

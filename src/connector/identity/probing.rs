@@ -11,7 +11,10 @@ use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::{
-    connector::{belief::Standing, presented::Presented},
+    connector::{
+        belief::Standing,
+        presented::{Presented, is_same},
+    },
     lifecycle::Tasks,
     telemetry::{Chain, certificate_reloaded, front_proxy_accepted},
 };
@@ -174,11 +177,11 @@ impl AsFrontProxy {
         let Probes { files, accepted, belief, asked, .. } = &*self.probes;
         let asked = asked.lock().await;
         let other = files.current();
-        if Arc::ptr_eq(&other, &accepted.current()) {
+        if is_same(&other, &accepted.current()) {
             progress.other = None;
             return;
         }
-        let before = progress.other.take().filter(|before| Arc::ptr_eq(&before.certificate, &other));
+        let before = progress.other.take().filter(|before| is_same(&before.certificate, &other));
         if before.as_ref().is_some_and(|before| before.at.elapsed() < REFUSED) {
             progress.other = before;
             return;
@@ -322,7 +325,7 @@ mod tests {
     use std::{collections::HashMap, path::Path, sync::Mutex};
 
     use bytes::Bytes;
-    use futures_util::{StreamExt, stream};
+    use futures_util::{FutureExt, StreamExt, stream};
     use http::{Request, Response, StatusCode};
     use http_body::Frame;
     use http_body_util::{BodyExt, StreamBody};
@@ -562,6 +565,23 @@ mod tests {
             send(&scene).await;
             assert_eq!(scene.world.came(), [next.der().to_vec()]);
         }
+    }
+
+    /// An operator takes back a certificate that upstream does not accept.
+    #[tokio::test]
+    async fn restored_files_break_no_connection() {
+        let mut scene = Scene::begin(&[b"h2"], Sees::Proxy).await;
+        let open = scene.proxy.outbound(get("/watch"), &jane()).unwrap().long_running(true).send().await.unwrap();
+        let mut body = open.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+        scene.renew(Sees::Admin).await;
+        scene.look_after(TICK).await;
+        let (log, _guard) = ThreadLog::start();
+        scene.first.write(scene.folder.path());
+        scene.proxy.probes.files.reload_once().await;
+        scene.look_after(REFUSED).await;
+        assert!(body.frame().now_or_never().is_none(), "goes on");
+        assert!(scene.progress.other.is_none() && log.lines("front-proxy certificate") == 0);
     }
 
     #[tokio::test]
