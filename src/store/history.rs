@@ -131,15 +131,19 @@ impl History {
         now.duration_since(at) > self.limits.age
     }
 
-    pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) {
+    /// Adds a change, and removes those beyond the limits, as [`Self::trim`] does.
+    #[must_use]
+    pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) -> Vec<Arc<Change>> {
         self.reach(change.known_at(), now);
         self.bytes += change.bytes();
         self.changes.push_back((now, change));
-        // Usually removes one change for each one that was added.
-        drop(self.trim(now));
+        // Usually removes one change for each one that was added. But those of a past that was put before them count
+        // as equally old, and may be a hundred thousand.
+        self.trim(now)
     }
 
     /// Removes the changes beyond the limits and returns them, so that the caller can drop them outside of locks.
+    #[must_use]
     pub(super) fn trim(&mut self, now: Instant) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
         while self.is_over(now) {
@@ -257,7 +261,31 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Objects;
+    use crate::store::{Object, Objects, Schema, Shape, change::ChangeKind};
+
+    /// Readers would wait for the memory to be freed.
+    #[test]
+    fn a_whole_past_that_is_too_old_is_given_to_the_caller_to_drop() {
+        let version = |number| ResourceVersion::new(number).expect("not zero");
+        let schema = Schema::new(Shape::Custom, Vec::new());
+        let json = r#"{"kind":"W","metadata":{"name":"a","resourceVersion":"1"}}"#;
+        let object = Arc::new(Object::from_event(json.into(), &schema).expect("an object"));
+        let (filled, age) = (Instant::now(), Duration::from_secs(300));
+        let base = Snapshot::from_objects(version(1000), &Objects::default());
+        let change = |number: u64, at| {
+            let (version, object, after) = (version(at), object.clone(), base.clone().at(version(at)));
+            let (kind, before, frames, frames_in, gap) =
+                (ChangeKind::Added, None, <_>::default(), <_>::default(), None);
+            Arc::new(Change { number, version, kind, object, before, after, gap, frames, frames_in })
+        };
+        let mut history = History::new(base.clone(), HistoryLimits { age, bytes: 1 << 30 }, filled);
+        let past: Vec<_> = (1..1000).map(|at| change(FIRST_CHANGE - 1000 + at, 1 + at)).collect();
+        let held = past.clone();
+        history.prepend(version(1), past, filled);
+        let gone = history.push(change(FIRST_CHANGE, 1001), filled + age + Duration::from_secs(1));
+        assert_eq!((gone.len(), history.len()), (1000 - HistoryLimits::COUNT_MIN, HistoryLimits::COUNT_MIN));
+        assert!(gone.iter().zip(&held).all(|(gone, held)| Arc::ptr_eq(gone, held)));
+    }
 
     #[test]
     fn times_of_many_versions_are_sampled_precisely_enough() {

@@ -126,9 +126,11 @@ impl Writer {
         let change = Change { number, version, kind, object, before, after, gap, frames, frames_in };
         change.frame(kind.into(), |_| line);
         let change = Arc::new(change);
-        state.history.push(change.clone(), now);
+        let gone = state.history.push(change.clone(), now);
         state.last_change = version;
         drop(state);
+        // After the lock, as in `Reader::trim_history`.
+        drop(gone);
         self.0.progress.send_replace(version);
         Ok(change)
     }
@@ -150,8 +152,9 @@ impl Writer {
         let gap = Gap { from: state.newest.version(), to: version };
         difference.follows(gap)?;
         difference.replaced().for_each(|object| object.retire());
-        let changes = state.bridge(difference, after, gap);
+        let (changes, gone) = state.bridge(difference, after, gap);
         drop(state);
+        drop(gone);
         self.0.progress.send_replace(version);
         Ok(changes)
     }
@@ -336,9 +339,9 @@ impl State {
         if version > progress { Ok(()) } else { Err(OutOfOrder { given: version, progress }) }
     }
 
-    /// The changes of `difference`. All of them have the state `after` the gap, because the states within it are
-    /// unknown.
-    fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> Vec<Arc<Change>> {
+    /// The changes of `difference`, and those that history no longer holds. All of the former have the state `after`
+    /// the gap, because the states within it are unknown.
+    fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> (Vec<Arc<Change>>, Vec<Arc<Change>>) {
         let now = Instant::now();
         let Difference { gone, come } = difference;
         let told = |kind, object: &Arc<Object>, before: Option<&Arc<Object>>| {
@@ -360,9 +363,9 @@ impl State {
         if gap.from < gap.to {
             self.history.bridge(gap, now);
         }
-        changes.iter().for_each(|change| self.history.push(change.clone(), now));
+        let trimmed = changes.iter().flat_map(|change| self.history.push(change.clone(), now)).collect();
         (self.newest, self.last_change) = (after, gap.to);
-        changes
+        (changes, trimmed)
     }
 }
 
