@@ -196,7 +196,7 @@ impl Stages {
             Weight::Usual
         };
         let requester = Requester { weight, ..requester };
-        let candidate = Candidate::of(why, &request, self, context, requester.client);
+        let candidate = Candidate::of(why, &request, self, context, &asked, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {
             Ok(answer) => {

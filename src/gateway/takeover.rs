@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use super::{
+    account::Asked,
     context::RequestContext,
     filling,
     permission::Granted,
@@ -68,6 +69,8 @@ pub(super) struct Candidate {
     /// The one that the forwarded request counts for; `None` if clients are not told apart.
     client: Option<ClientKey>,
     room: ClientRoom,
+    /// For the audit log: when the request was received, with [`Self::request`].
+    asked: Asked,
     /// For a copy that is longer than usual.
     _room: Room,
     options: WatchOptions,
@@ -152,6 +155,7 @@ impl Candidate {
         request: &Request<B>,
         stages: &Arc<Stages>,
         context: &RequestContext,
+        asked: &Asked,
         client: Option<ClientKey>,
     ) -> Option<Box<Self>> {
         if !may_pass(why) || context.info.verb != Verb::Watch {
@@ -161,7 +165,7 @@ impl Candidate {
         let Route { options: ReadOptions::Watch(options), representations, .. } = route else { return None };
         let room = stages.room.of(client);
         let (head, bytes) = needed(request)?;
-        let credentials = context.credentials.detached()?;
+        let (credentials, asked) = (context.credentials.detached()?, asked.copied(&head));
         // Without room, the watch stays with upstream.
         let held = room.keep((bytes + credentials.own_bytes()).saturating_sub(USUAL_BYTES))?;
         let (uri, importance) = (head.uri().clone(), Importance::Low);
@@ -175,6 +179,7 @@ impl Candidate {
             context,
             client,
             room,
+            asked,
             _room: held,
             options,
             representations,
@@ -398,13 +403,12 @@ impl Candidate {
             }
         };
         // Without a place, or without immediate room in the audit log, the watch stays with upstream.
-        let asked = self.stages.accounts.asked(&self.request, self.context.peer);
         let reserved = self.stages.accounts.reserve(ReadVerb::Watch, None, counted).ok()?;
         let account = self.stages.accounts.open(reserved).now_or_never()?.ok()?;
-        let room = read.room.keep(body.own_bytes() + asked.unusual_bytes())?;
+        let room = read.room.keep(body.own_bytes() + self.asked.unusual_bytes())?;
         metrics.watch_taken_over();
         let in_flight =
-            account.answered(&asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+            account.answered(&self.asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
         Some(Served::new(body, read.turns, in_flight, room))
     }
 }

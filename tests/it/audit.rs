@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube_fanout::{config::AuditMode, sim::Sim};
 use serde_json::json;
 
@@ -70,6 +71,7 @@ async fn a_forwarded_watch_waits_for_the_log_to_be_written_again() {
     scene.sim.hold_requests("list", "configmaps");
     let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}&timeoutSeconds=1800", scene.sim.revision());
     let _watch = scene.gateway.client.watch_with(&path, &[("authorization", "Bearer jane-token")]).await;
+    let opened = Timestamp::now();
     std::fs::rename(&there, &away).unwrap();
     let unaudited = async || (scene.get("jane-token", PODS).await.route == forwarded("unaudited")).then_some(());
     until("an event has failed to be written", unaudited).await;
@@ -87,6 +89,10 @@ async fn a_forwarded_watch_waits_for_the_log_to_be_written_again() {
     std::fs::rename(&away, &there).unwrap();
     let taken_over = scene.sim.until(|counts| counts.open_watches("configmaps") == 1);
     within("the takeover", passing(Duration::from_millis(100), taken_over)).await;
+    let logged = async || events(&there.join("audit.log")).into_iter().find(|event| event["requestURI"] == path);
+    let event = until("its event", logged).await;
+    let received: Timestamp = event["requestReceivedTimestamp"].as_str().unwrap().parse().unwrap();
+    assert!(received <= opened, "{received} is not when the request came, but when memory took it over");
 }
 
 #[tokio::test]
