@@ -52,8 +52,8 @@ pub fn access_reviewed(verdict: AccessVerdict) {
     counter!(ACCESS_REVIEWS, "verdict" => verdict.as_str()).increment(1);
 }
 
-/// Counts requests with a token that memory could answer, by whether the token's user was known. The handles are
-/// created once, since each such request needs them.
+/// Counts how often the user of a token was looked up, by whether it was known. Mostly for requests that memory could
+/// answer. The handles are created once, since each such request needs them.
 #[derive(Clone, Debug)]
 pub struct TokenLookups {
     known: Counter,
