@@ -15,3 +15,12 @@ pub struct UserInfo {
     /// Keys are in lower case.
     pub extra: BTreeMap<String, Vec<String>>,
 }
+
+impl UserInfo {
+    /// Bytes of all texts and of what holds them: an estimate.
+    pub fn own_bytes(&self) -> usize {
+        let of = |text: &String| size_of::<String>() + text.len();
+        let extra = self.extra.iter().map(|(key, values)| of(key) + values.iter().map(of).sum::<usize>());
+        of(&self.name) + of(&self.uid) + self.groups.iter().map(of).sum::<usize>() + extra.sum::<usize>()
+    }
+}

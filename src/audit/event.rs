@@ -1,9 +1,9 @@
 //! Audit events, in the API server's format (`audit.k8s.io/v1`, level Metadata).
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{Request, request::cut};
 use crate::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
@@ -47,18 +47,9 @@ pub struct Event {
     pub annotations: BTreeMap<&'static str, &'static str>,
 }
 
-/// `authentication.k8s.io/v1` UserInfo.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct User {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub username: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<String, Vec<String>>,
-}
+/// `authentication.k8s.io/v1` UserInfo. Shared with the request: events of watches are kept until they end.
+#[derive(Clone, Debug, Default)]
+pub struct User(Arc<UserInfo>);
 
 /// The object or collection that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -164,10 +155,29 @@ const OBJECT_PART_MAX: usize = 253;
 /// Annotation that distinguishes these events from upstream's own where both go to the same place.
 const ANSWERED_FROM: &str = "kube-fanout.io/answered-from";
 
-impl From<&UserInfo> for User {
-    fn from(user: &UserInfo) -> Self {
-        let UserInfo { name, uid, groups, extra } = user.clone();
-        Self { username: name, uid, groups, extra }
+impl From<Arc<UserInfo>> for User {
+    fn from(user: Arc<UserInfo>) -> Self {
+        Self(user)
+    }
+}
+
+impl Serialize for User {
+    /// Without what is empty.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let UserInfo { name, uid, groups, extra } = &*self.0;
+        let mut map = serializer.serialize_map(None)?;
+        for (field, text) in [("username", name), ("uid", uid)] {
+            if !text.is_empty() {
+                map.serialize_entry(field, text)?;
+            }
+        }
+        if !groups.is_empty() {
+            map.serialize_entry("groups", groups)?;
+        }
+        if !extra.is_empty() {
+            map.serialize_entry("extra", extra)?;
+        }
+        map.end()
     }
 }
 
@@ -203,7 +213,7 @@ mod tests {
         let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
         let user = UserInfo { name: "jane".to_owned(), groups: vec!["dev".to_owned()], ..UserInfo::default() };
         let asked = Request::of(&request, Some("10.0.0.1".parse().unwrap())).received_at(RECEIVED.parse().unwrap());
-        event(&asked, &info, User::from(&user))
+        event(&asked, &info, User::from(Arc::new(user)))
     }
 
     fn line(event: &Event) -> String {
@@ -239,6 +249,20 @@ mod tests {
         );
         assert!(line.contains(expected), "{line}");
         assert!(line.ends_with("\"annotations\":{\"kube-fanout.io/answered-from\":\"gateway\"}}\n"), "{line}");
+    }
+
+    /// The groups of a user may be long, and a watch keeps its event until it ends.
+    #[test]
+    fn an_event_shares_its_user() {
+        let extra = BTreeMap::from([("scopes".to_owned(), vec!["a".to_owned()])]);
+        let user = Arc::new(UserInfo { uid: "7".to_owned(), extra, ..UserInfo::default() });
+        let event =
+            listing(|request, info, _| Event::served(request, info, user.clone().into(), "id-1".to_owned(), 200));
+        let later = event.clone();
+        assert_eq!(Arc::strong_count(&user), 3);
+        drop(event);
+        let line = line(&later);
+        assert!(line.contains(r#""user":{"uid":"7","extra":{"scopes":["a"]}},"#), "{line}");
     }
 
     #[test]

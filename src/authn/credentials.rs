@@ -69,12 +69,14 @@ impl Credentials {
         })
     }
 
-    /// Bytes of the header value, which the client chooses.
+    /// Bytes of the header value, which the client chooses, or of the user, of which a front proxy sends one for each
+    /// request.
     pub fn own_bytes(&self) -> usize {
         match self {
             Self::Bearer { token, .. } => token.authorization.len(),
             Self::Passed { authorization, .. } => authorization.as_ref().map_or(0, HeaderValue::len),
-            Self::Gateway { .. } | Self::Verified { .. } | Self::Subprotocol { .. } | Self::Refused => 0,
+            Self::Verified { user, .. } => user.own_bytes(),
+            Self::Gateway { .. } | Self::Subprotocol { .. } | Self::Refused => 0,
         }
     }
 
@@ -200,6 +202,14 @@ mod tests {
                 | Credentials::Refused => panic!("{detached:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_user_counts_with_its_groups() {
+        let groups = vec!["x".repeat(100); 1000];
+        let user = Arc::new(UserInfo { name: "jane".to_owned(), groups, ..UserInfo::default() });
+        let bytes = Credentials::Verified { user, impersonates: false }.own_bytes();
+        assert!((100_000..200_000).contains(&bytes), "{bytes}");
     }
 
     /// How an `Authorization` header is classified.

@@ -32,6 +32,8 @@ const OVERDUE_INTERVALS: u32 = 2;
 /// otherwise an outage of reviews would end all watches. This is about as long as the API server itself lets a watch
 /// run after authorizing it once (read-path 3.5).
 const OUTAGE: Duration = Duration::from_secs(3600);
+/// Bytes of a user that nearly all users stay within.
+const USUAL_USER: usize = 4 << 10;
 /// Attempts per interval to start a review.
 const TRIES: u32 = 8;
 
@@ -79,9 +81,10 @@ impl Lease {
         Self { verdicts, question, confirmed: now, due, review: None }
     }
 
-    /// Bytes of what the client chose, which the lease holds to ask again.
+    /// Bytes of what the client chose, which the lease holds to ask again, and of its user beyond what usual ones have:
+    /// behind a front proxy each request has a copy of its own.
     pub fn own_bytes(&self) -> usize {
-        self.question.attributes.own_bytes()
+        self.question.attributes.own_bytes() + self.question.user.own_bytes().saturating_sub(USUAL_USER)
     }
 
     /// The state of the lease at `now`. Starts a review when one is due.

@@ -245,6 +245,20 @@ async fn lease(authorizer: &Authorizer) -> Lease {
     permit.into_lease().unwrap()
 }
 
+/// Behind a front proxy each watch has a user of its own, and may be sent one with many groups.
+#[tokio::test]
+async fn a_lease_counts_a_user_that_is_larger_than_usual() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let authorizer = reviewer.authorizer();
+    let usual = lease(&authorizer).await.own_bytes();
+    let groups = (0..1000).map(|number| format!("{number:0100}")).collect();
+    let large = Arc::new(UserInfo { name: "jane".to_owned(), groups, ..UserInfo::default() });
+    let (watch, jane) = (attributes("/api/v1/pods?watch=1"), ClientKey::user("jane"));
+    let permit = authorizer.authorize(large, watch, jane, Importance::Usual).await.unwrap();
+    let bytes = permit.into_lease().unwrap().own_bytes() - usual;
+    assert!((100_000..200_000).contains(&bytes), "{bytes}");
+}
+
 /// The state of a lease once no review is in flight.
 async fn settled(lease: &mut Lease, now: Instant) -> Standing {
     poll_fn(|context| match lease.poll(now, context) {

@@ -1,6 +1,6 @@
 //! Accounts for answers from memory: the client's share of the watches, and an event in the audit log.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Request};
 
@@ -89,12 +89,12 @@ impl Accounts {
         &self,
         asked: Asked,
         info: &RequestInfo,
-        user: Option<&UserInfo>,
+        user: Option<&Arc<UserInfo>>,
         status: &Status,
     ) -> HeaderValue {
         let audit_id = serve::new_audit_id(asked.audit_id);
         if let (Some(log), Some(request)) = (&self.audit, &asked.audit) {
-            let user = || user.map(User::from).unwrap_or_default();
+            let user = || user.cloned().map(User::from).unwrap_or_default();
             let id = || String::from_utf8_lossy(audit_id.as_bytes()).into_owned();
             log.offer_refusal(|| Event::refused(request, info, user(), id(), status));
         }
@@ -166,12 +166,12 @@ impl Account {
         self,
         asked: &Asked,
         info: &RequestInfo,
-        user: Option<&UserInfo>,
+        user: Option<&Arc<UserInfo>>,
         audit_id: &str,
         code: u16,
     ) -> InFlight {
         let audited = self.audit.zip(asked.audit.as_ref()).and_then(|((log, place), request)| {
-            let user = user.map(User::from).unwrap_or_default();
+            let user = user.cloned().map(User::from).unwrap_or_default();
             let event = Event::served(request, info, user, audit_id.to_owned(), code);
             if self.long_running {
                 return Some(Audited::started(log, place, event));

@@ -171,7 +171,7 @@ impl Stages {
         .ok_or(Refusal::TooManyBytes)?;
         let account = self.accounts.open(reserved).await?;
         let (audit_id, code) = (serve::audit_id(&answer), answer.status().as_u16());
-        let in_flight = account.answered(asked, &context.info, user.as_deref(), audit_id, code);
+        let in_flight = account.answered(asked, &context.info, user.as_ref(), audit_id, code);
         Ok(answer.map(|body| Inner::Served(Served::new(body, read.turns, in_flight, room))))
     }
 

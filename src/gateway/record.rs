@@ -149,8 +149,8 @@ impl Record {
         }
     }
 
-    pub(super) fn user(&self) -> Option<&UserInfo> {
-        self.user.as_deref()
+    pub(super) fn user(&self) -> Option<&Arc<UserInfo>> {
+        self.user.as_ref()
     }
 
     /// The client that the request is counted for. If its user is to be counted, it has to be set by now.
@@ -232,7 +232,7 @@ impl Drop for Record {
         let Some(line) = &self.line else { return };
         let is_decided = self.long_running && self.answered.is_some();
         if is_decided || self.lines.include(finished.outcome, finished.status, finished.duration) {
-            line.write(finished, self.user());
+            line.write(finished, self.user.as_deref());
         }
     }
 }

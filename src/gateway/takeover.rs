@@ -408,7 +408,7 @@ impl Candidate {
         let room = read.room.keep(body.own_bytes() + self.asked.unusual_bytes())?;
         metrics.watch_taken_over();
         let in_flight =
-            account.answered(&self.asked, &self.context.info, user.as_deref(), audit_id, StatusCode::OK.as_u16());
+            account.answered(&self.asked, &self.context.info, user.as_ref(), audit_id, StatusCode::OK.as_u16());
         Some(Served::new(body, read.turns, in_flight, room))
     }
 }
