@@ -1,6 +1,6 @@
 //! A connection to a server: TCP, TLS, HTTP/1.1 or HTTP/2. What a request contains is up to its sender.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -64,7 +64,7 @@ impl Connection {
     /// # Errors
     /// There is no connection, or TLS or HTTP/2 could not be set up on it.
     pub async fn open(host: &str, port: u16, tls: Option<&Tls>, http: HttpVersion) -> Result<Self, Failure> {
-        let connect = |error: std::io::Error| Failure::new(ErrorKind::Connect, &error);
+        let connect = |error: io::Error| Failure::new(ErrorKind::Connect, &error);
         let stream = TcpStream::connect((host, port)).await.map_err(connect)?;
         stream.set_nodelay(true).map_err(connect)?;
         let Some(tls) = tls else { return handshake(stream, http).await };
@@ -73,7 +73,7 @@ impl Connection {
             HttpVersion::Http2 => tls.http2.clone(),
         };
         let stream = TlsConnector::from(config).connect(tls.name.clone(), stream).await;
-        handshake(stream.map_err(|error| Failure::new(ErrorKind::Handshake, &error))?, http).await
+        handshake(stream.map_err(|error| Failure::new(of_tls(&error), &error))?, http).await
     }
 
     /// Sends a request, as soon as the response to the previous one on HTTP/1.1 has been read. Returns the head of the
@@ -114,6 +114,14 @@ impl Connection {
     }
 }
 
+/// The kind of a failure of a TLS handshake: a server that ends meanwhile is lost like one that refuses connections.
+/// client-go repeats both.
+fn of_tls(error: &io::Error) -> ErrorKind {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    let is_lost = matches!(error.kind(), ConnectionReset | ConnectionAborted | BrokenPipe | UnexpectedEof);
+    if is_lost { ErrorKind::Connect } else { ErrorKind::Handshake }
+}
+
 pub(super) async fn handshake<I>(io: I, http: HttpVersion) -> Result<Connection, Failure>
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -139,4 +147,20 @@ where
         }
     };
     Ok(Connection { sender, _driver: Arc::new(driver) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_during_the_handshake_is_lost() {
+        for (error, expected) in [
+            (io::ErrorKind::ConnectionReset, ErrorKind::Connect),
+            (io::ErrorKind::UnexpectedEof, ErrorKind::Connect),
+            (io::ErrorKind::InvalidData, ErrorKind::Handshake),
+        ] {
+            assert_eq!(of_tls(&error.into()), expected, "{error:?}");
+        }
+    }
 }

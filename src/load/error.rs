@@ -58,8 +58,8 @@ pub enum LoadError {
     )]
     InterruptedAgain,
     #[error(
-        "nothing was measured at a server, which answered no request of any workload; check its address and the \
-         credentials"
+        "nothing was measured at a server, which answered no request of any workload; the errors of the workloads say \
+         why: its address, the credentials, or what the profile asks for"
     )]
     NothingMeasured,
 }

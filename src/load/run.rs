@@ -272,7 +272,8 @@ async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<Str
     }
     let failure = failure?;
     let label = format!("{}={run}", super::objects::RUN);
-    Some(format!("objects may be left; kubectl delete namespaces -l {label}: {failure}"))
+    // The reason as a comment of the shell: the line can be copied to its end.
+    Some(format!("objects may be left; kubectl delete namespaces -l {label} # {failure}"))
 }
 
 fn evaluate(assertion: &Assertion, course: &Course, side: &Side, report: &Report) -> AssertionReport {
