@@ -201,11 +201,11 @@ impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
     /// Performs the machine's action. May be dropped at any point: everything that it has read by then is applied.
     async fn act(&mut self, next: Next) -> Input {
         if !next.delay.is_zero() {
-            tokio::select! {
-                () = sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
-                () = self.upstream.recovered_since(self.acted) => {}
-            }
-            self.see(Seen::PauseOver);
+            let over = tokio::select! {
+                () = sleep(next.delay.mul_f64(0.75 + fastrand::f64() / 2.0)) => Seen::PauseOver,
+                () = self.upstream.recovered_since(self.acted) => Seen::Recovered,
+            };
+            self.see(over);
         }
         self.acted = Instant::now();
         match next.action {

@@ -109,6 +109,9 @@ pub enum Input {
 pub enum Seen {
     /// The delay that precedes the action has ended.
     PauseOver,
+    /// The same, because upstream can be used again. One that has just started may refuse the first requests, and must
+    /// not be left alone for as long as it was gone: the delays begin anew.
+    Recovered,
     /// A watch that keeps the store equal to upstream was opened.
     WatchOpened,
     Change,
@@ -213,11 +216,20 @@ impl Machine {
     /// Processes an event while the action continues.
     pub fn see(&mut self, seen: Seen, now: Instant) {
         match (seen, self.health.condition) {
-            (Seen::PauseOver, Condition::Unfilled) => self.health.condition = Condition::Filling,
-            (Seen::PauseOver, _) => {}
+            (Seen::PauseOver, condition) => self.pause_over(condition),
+            (Seen::Recovered, condition) => {
+                self.failures = 0;
+                self.pause_over(condition);
+            }
             (Seen::WatchOpened, _) => (self.heard, self.health.condition) = (now, Condition::Followed),
             (Seen::Change, _) => self.heard = now,
             (Seen::Bookmark, _) => (self.heard, self.health.bookmarks) = (now, true),
+        }
+    }
+
+    fn pause_over(&mut self, condition: Condition) {
+        if condition == Condition::Unfilled {
+            self.health.condition = Condition::Filling;
         }
     }
 
