@@ -72,24 +72,32 @@ async fn later(side: &Side, certificates: &Certificates, tally: &mut Tally) -> R
     let (authority, certificate) = (certificates.file("ca.crt"), certificates.file("cert.crt"));
     let through = |how| Endpoint::showing(&delegated.secure, Path::new(&authority), Some(Path::new(&certificate)), how);
     let clients = [through(Protocol::Http1)?, through(Protocol::Http2)?];
-    for (from, logged) in [("masters-proxy", &REFUSALS[..]), ("front-proxy", &["front-proxy certificate replaced"])] {
-        let told = || logged.iter().map(|text| delegated.gateway.has_told(text)).sum::<usize>();
-        let (before, started) = (told(), Instant::now());
-        for kind in ["crt", "key"] {
+    let put = |from: &str| {
+        ["crt", "key"].into_iter().try_for_each(|kind| {
             let text = fs::read_to_string(certificates.file(&format!("{from}.{kind}")))?;
-            replace(&files, &format!("front-proxy.{kind}"), &text)?;
+            replace(&files, &format!("front-proxy.{kind}"), &text)
+        })
+    };
+    let told = || REFUSALS.iter().map(|text| delegated.gateway.has_told(text)).sum::<usize>();
+    put("masters-proxy")?;
+    let started = Instant::now();
+    while told() == 0 {
+        anyhow::ensure!(started.elapsed() < PATIENCE, "the log has none of {REFUSALS:?}");
+        for client in &clients {
+            tally.equal(&format!("masters-proxy in the files, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
         }
-        while told() == before {
-            anyhow::ensure!(started.elapsed() < PATIENCE, "{from}: the log has none of {logged:?}");
-            for client in &clients {
-                tally.equal(&format!("{from} in the files, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
-            }
-            sleep(POLL).await;
+        sleep(POLL).await;
+    }
+    // Those in use: nothing is replaced.
+    for restored in [false, true] {
+        if restored {
+            put("front-proxy")?;
         }
         for client in &clients {
-            tally.equal(&format!("after {from}, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
+            tally.equal(&format!("restored: {restored}, {SECRETS}"), &403, &client.get(SECRETS).await?.status);
         }
         tally.equal("/readyz", &200, &admin.get("/readyz").await?.status);
     }
+    tally.equal("replaced certificates", &0, &delegated.gateway.has_told("front-proxy certificate replaced"));
     Ok(())
 }
