@@ -102,42 +102,21 @@
 //! | [`sim`] | the embedded API server |
 //! | [`manual`] | the manual's chapters |
 
-pub mod admin;
-pub mod apimachinery;
-pub mod audit;
-pub mod authn;
-pub mod authz;
-pub mod cacher;
-mod certificate;
-pub mod config;
-pub mod connector;
-pub mod encode;
-pub mod fairness;
-pub mod fanout;
-pub mod forward;
-pub mod gateway;
-pub mod json;
-pub mod lifecycle;
-pub mod listener;
-pub mod load;
-pub mod manual;
-pub mod memo;
-pub mod peers;
-pub mod reflector;
-pub mod serve;
-pub mod sim;
-pub mod status;
-pub mod store;
-pub mod telemetry;
-pub mod traces;
-pub mod upstream;
+pub use base::{apimachinery, certificate, config, fairness, json, lifecycle, memo, telemetry};
+pub use engine::{encode, fanout, reflector, store};
+pub use gateway::{
+    admin, audit, authn, authz, cacher, connector, forward, handler, listener, peers,
+    run::{LookedUp, Reloads, RunError, Sockets, look_up, run, run_config},
+    serve, status,
+    status_command::{StatusError, StatusOptions, status as show_status},
+    traces, upstream,
+};
+#[cfg(feature = "tools")]
+pub use {load, sim};
 
+#[cfg(feature = "tools")]
 mod demo;
-mod run;
-mod status_command;
-#[cfg(test)]
-mod test_certificates;
+pub mod manual;
 
+#[cfg(feature = "tools")]
 pub use demo::{DemoError, DemoOptions, demo, load_demo};
-pub use run::{LookedUp, Reloads, RunError, Sockets, look_up, run, run_config};
-pub use status_command::{StatusError, StatusOptions, status as show_status};

@@ -4,21 +4,21 @@ use std::{
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 
-use anyhow::Context;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use kube_fanout::config::{
-    self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
-    LoggingFormat, Overrides, PemFile, Problems, Redacted, UpstreamConfig, UpstreamConfigError,
-};
-use kube_fanout::{
-    DemoOptions, Reloads, StatusError, StatusOptions, lifecycle,
-    lifecycle::{Hangups, OnHangup},
-    load::{self, LoadOptions},
+use base::{
+    command_line::{EXIT_MISUSE, EXIT_NO, EXIT_UNREACHABLE, RUNTIME_END, print, report, without_passwords},
+    config::{
+        self, Checked, ClientAccess, ClientAccessError, ClientsConfig, Config, ConfigFile, LoadError, LoggingConfig,
+        LoggingFormat, Overrides, PemFile, Problems, UpstreamConfig, UpstreamConfigError,
+    },
+    lifecycle::{self, Hangups, OnHangup},
     telemetry,
 };
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+#[cfg(feature = "tools")]
+use kube_fanout::DemoOptions;
+use kube_fanout::{Reloads, StatusError, StatusOptions};
 use tracing::level_filters::LevelFilter;
 
 #[global_allocator]
@@ -37,6 +37,7 @@ enum Command {
     /// Run the gateway. Without --config it uses kubectl's current cluster and listens on 127.0.0.1:8001.
     Run(RunArgs),
     /// Run the gateway in front of an embedded API server with changing objects and simulated clients.
+    #[cfg(feature = "tools")]
     Demo(DemoArgs),
     /// Print a kubeconfig with which clients connect to the gateway instead of the API server.
     Kubeconfig(KubeconfigArgs),
@@ -46,6 +47,7 @@ enum Command {
     Status(StatusArgs),
     /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 3 if an assertion
     /// fails.
+    #[cfg(feature = "tools")]
     Load(Box<LoadArgs>),
     /// Check a configuration and the files that it names, and list all problems.
     Check {
@@ -79,6 +81,7 @@ struct RunArgs {
     admin_listen: Option<String>,
 }
 
+#[cfg(feature = "tools")]
 #[derive(Debug, Args)]
 struct DemoArgs {
     /// Number of objects in the embedded API server.
@@ -138,102 +141,32 @@ struct StatusArgs {
     watch: bool,
 }
 
+#[cfg(feature = "tools")]
 #[derive(Debug, Args)]
 struct LoadArgs {
-    /// The requests and their rates: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm,
-    /// burn-in.
-    #[arg(long, value_name = "FILE|NAME")]
-    profile: String,
+    #[command(flatten)]
+    load: load::command::LoadArgs,
     /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
-    #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000", value_parser = objects(),
+    #[arg(long, value_name = "OBJECTS", num_args = 0..=1, default_missing_value = "3000",
+          value_parser = load::command::objects(),
           conflicts_with_all = ["url", "fallback", "against", "write_url", "kubeconfig", "against_kubeconfig",
                                 "context"])]
     demo: Option<usize>,
-    /// The server to measure, like https://api.example:6443 or http://127.0.0.1:8001. Default: the kubeconfig's.
-    #[arg(long)]
-    url: Option<String>,
-    /// The kubeconfig with TLS settings and credentials for --url. Default: the one that kubectl would use.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig. Default: its current context.
-    #[arg(long)]
-    context: Option<String>,
-    /// Another address of the server of --url, like that of a second replica, for connections that the first refuses.
-    /// Can be repeated.
-    #[arg(long, value_name = "HOST:PORT")]
-    fallback: Vec<load::Fallback>,
-    /// A second server to compare with, in turns.
-    #[arg(long, value_name = "URL")]
-    against: Option<String>,
-    /// The kubeconfig for --against, if it differs from --kubeconfig; without --against, its server is the second one.
-    #[arg(long, value_name = "FILE")]
-    against_kubeconfig: Option<PathBuf>,
-    /// The server to write changes to, with the kubeconfig of --url. Default: the server whose turn it is.
-    #[arg(long, value_name = "URL")]
-    write_url: Option<String>,
-    /// How long to send requests to each server, like 30s or 1h. Default: the profile's duration.
-    #[arg(long, value_parser = load::duration)]
-    duration: Option<Duration>,
-    /// The number of turns per server. Default: 1, or 3 if two servers are compared.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    turns: Option<u32>,
-    /// Pods to create before the run and delete after it, in addition to the profile's.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = objects())]
-    seed_objects: usize,
-    /// A local process whose CPU and memory to report, like gateway=4711. Can be repeated.
-    #[arg(long, value_name = "NAME=PID")]
-    pid: Vec<load::Named<u32>>,
-    /// A process whose CPU and memory to report from its metrics, like gateway=http://127.0.0.1:9090/metrics. Can be
-    /// repeated.
-    #[arg(long, value_name = "NAME=URL")]
-    metrics: Vec<load::Named<String>>,
-    /// A condition that the results of --url must meet: 'event.delay.p99<200ms', 'lists:latency.p99<1s', 'errors==0',
-    /// APIResponsiveness. Can be repeated.
-    #[arg(long, value_name = "CONDITION")]
-    assert: Vec<load::Condition>,
-    /// Write the report as JSON to this file, in addition to the text on standard output; - writes JSON to standard
-    /// output instead.
-    #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Write the report as a self-contained HTML page with charts to this file.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Write the report to this file as PerfData, the format of Kubernetes' performance tests.
-    #[arg(long, value_name = "FILE")]
-    perf_data: Option<PathBuf>,
-    /// Also put load on clusters that do not look like test clusters.
-    #[arg(long)]
-    i_know_this_is_a_test_cluster: bool,
 }
 
 /// The name by which kubectl finds the binary, and the one by which it is called then.
 const KUBECTL_PLUGIN: &str = "kubectl-fanout";
 const CALLED_BY_KUBECTL: &str = "kubectl fanout";
-/// The name of a file that stands for standard output.
-const STANDARD_OUTPUT: &str = "-";
+#[cfg(feature = "tools")]
 const DEMO_ENDPOINTS: &str =
-    "\"url\" is the gateway, \"against\" the embedded API server; both run in this process and share its CPU";
+    "\"url\" is the gateway, \"against\" the embedded API server; both run in this process and share its CPU\n\n";
 /// The maximum of changes per second in the demo.
+#[cfg(feature = "tools")]
 const CHANGES_MAX: f64 = 100_000.0;
-/// The exit codes, the same for all subcommands, as the manual's chapter `operations` describes them. Arguments, a
-/// configuration or a profile are wrong; also the code of clap.
-const EXIT_MISUSE: u8 = 2;
-/// The answer is no: an assertion of `load` fails, or the gateway of `status` is not ready.
-const EXIT_NO: u8 = 3;
-/// `load` may not be put on the cluster.
-const EXIT_REFUSED: u8 = 4;
-/// No server, or no gateway, answers.
-const EXIT_UNREACHABLE: u8 = 5;
-/// `load` was interrupted: as the shell counts a SIGINT.
-const EXIT_INTERRUPTED: u8 = 130;
 /// The number of tasks that a thread polls before it looks for what has arrived from the network. Tokio's default of 61
 /// is for tasks that take microseconds: where many requests of one client take a hundred each, all others wait for
 /// milliseconds until they are noticed.
 const TASKS_BETWEEN_EVENTS: u32 = 8;
-/// The maximum time for blocking calls at the end, so that a resolver that does not answer does not keep the process
-/// alive.
-const RUNTIME_END: Duration = Duration::from_secs(1);
-
 fn main() -> ExitCode {
     let cli = parsed(std::env::args_os()).unwrap_or_else(|error| refuse(error));
     execute(cli.command).unwrap_or_else(|error| {
@@ -243,11 +176,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The numbers of objects of `load`: those of a profile, and 0.
-fn objects() -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(0..=load::OBJECTS_MAX as u64)
-}
-
+#[cfg(feature = "tools")]
 fn changes_per_second(text: &str) -> Result<f64, &'static str> {
     let rate = text.parse().ok().filter(|rate| (0.0..=CHANGES_MAX).contains(rate));
     rate.ok_or("allowed: a number from 0 to 100000")
@@ -264,24 +193,6 @@ fn parsed(arguments: std::env::ArgsOs) -> Result<Cli, clap::Error> {
     };
     let matches = command.clone().try_get_matches_from(arguments)?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command.clone()))
-}
-
-/// A text without the passwords of URLs among the arguments, which many errors quote: as the name of a file, for
-/// example.
-fn without_passwords(text: String) -> String {
-    let arguments = std::env::args_os().filter_map(|argument| argument.into_string().ok());
-    arguments.fold(text, |text, argument| {
-        let values = [Some(argument.as_str()), argument.split_once('=').map(|(_, value)| value)];
-        values
-            .into_iter()
-            .flatten()
-            .filter(|value| may_have_password(value))
-            .fold(text, |text, value| text.replace(value, &Redacted::text(value).to_string()))
-    })
-}
-
-fn may_have_password(text: &str) -> bool {
-    text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'))
 }
 
 /// Says what is wrong with the arguments, and ends the process. clap quotes what it cannot use.
@@ -301,26 +212,9 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
 }
 
 fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
-    let boxed = cause.downcast_ref::<Box<load::LoadError>>().map(|boxed| &**boxed);
-    if let Some(error) = cause.downcast_ref::<load::LoadError>().or(boxed) {
-        return match error {
-            load::LoadError::NotForTests(..) => Some(EXIT_REFUSED),
-            load::LoadError::Unreachable(..)
-            | load::LoadError::Refused(..)
-            | load::LoadError::Foreign(..)
-            | load::LoadError::NothingMeasured
-            | load::LoadError::Seed { has_answer: false, .. } => Some(EXIT_UNREACHABLE),
-            load::LoadError::InterruptedAgain => Some(EXIT_INTERRUPTED),
-            load::LoadError::Seed { has_answer: true, .. } => None,
-            load::LoadError::Access(..)
-            | load::LoadError::NoKubeconfig(..)
-            | load::LoadError::OtherCluster(..)
-            | load::LoadError::Endpoint(_)
-            | load::LoadError::NoUsage(_)
-            | load::LoadError::SameProcess(_)
-            | load::LoadError::NoCalls
-            | load::LoadError::NoWorkload(..) => Some(EXIT_MISUSE),
-        };
+    #[cfg(feature = "tools")]
+    if let Some(code) = load::command::exit_code(cause) {
+        return Some(code);
     }
     if let Some(error) = cause.downcast_ref::<StatusError>() {
         return match error {
@@ -344,29 +238,19 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<ClientAccessError>() {
         return (!matches!(error, ClientAccessError::Write(_))).then_some(EXIT_MISUSE);
     }
-    let is_misuse = cause.is::<Problems>()
-        || cause.is::<LoadError>()
-        || cause.is::<UpstreamConfigError>()
-        || cause.is::<load::ProfileError>();
+    let is_misuse = cause.is::<Problems>() || cause.is::<LoadError>() || cause.is::<UpstreamConfigError>();
     is_misuse.then_some(EXIT_MISUSE)
-}
-
-/// An error with its causes, without the backtrace that anyhow adds: it is about a configuration or a machine.
-fn report(error: &anyhow::Error) -> String {
-    let causes: Vec<_> = error.chain().skip(1).map(|cause| cause.to_string().replace('\n', "\n    ")).collect();
-    without_passwords(match &causes[..] {
-        [] => format!("Error: {error}\n"),
-        causes => format!("Error: {error}\n\nCaused by:\n    {}\n", causes.join("\n    ")),
-    })
 }
 
 fn execute(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run(args),
+        #[cfg(feature = "tools")]
         Command::Demo(args) => show_demo(args),
         Command::Kubeconfig(args) => print_kubeconfig(args),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Status(args) => show_status(args),
+        #[cfg(feature = "tools")]
         Command::Load(args) => put_load(*args),
         Command::Check { config, online } => check(&config, online),
     }
@@ -398,6 +282,7 @@ fn serve(config: &Config, file: Option<ConfigFile>, level: telemetry::LogLevel) 
     })
 }
 
+#[cfg(feature = "tools")]
 fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     let DemoArgs { objects, rate, watches, api_listen, listen, admin_listen } = args;
     let one_line = io::stdout().is_terminal();
@@ -413,6 +298,14 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
     Ok(told(&log, shown))
 }
 
+#[cfg(feature = "tools")]
+fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
+    let Some(objects) = args.demo else { return load::command::run(args.load) };
+    load::command::run_with(args.load, DEMO_ENDPOINTS, async |options, shutdown| {
+        Ok(kube_fanout::load_demo(objects, options, shutdown).await?)
+    })
+}
+
 fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let StatusArgs { admin, certificate_authority, token_file, watch } = args;
     let clears = io::stdout().is_terminal();
@@ -420,147 +313,6 @@ fn show_status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let is_ready = runtime.block_on(kube_fanout::show_status(&options, &mut io::stdout()))?;
     Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NO) })
-}
-
-fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
-    let server = |url: Option<String>| {
-        let access = UpstreamConfig { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
-        load::Server { url, access, fallbacks: Vec::new() }
-    };
-    let against = match (args.against.clone(), args.against_kubeconfig.clone()) {
-        (None, None) => None,
-        (url, None) => Some(server(url)),
-        (url, kubeconfig) => {
-            Some(load::Server { url, access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() })
-        }
-    };
-    let options = LoadOptions {
-        profile: load::Profile::load(&args.profile)?.lasting(args.duration),
-        url: load::Server { fallbacks: args.fallback, ..server(args.url.clone()) },
-        against,
-        writes: args.write_url.clone().map(|url| server(Some(url))),
-        turns: args.turns.and_then(|turns| usize::try_from(turns).ok()),
-        seed_objects: args.seed_objects,
-        processes: args.pid,
-        metrics: args.metrics,
-        assertions: args.assert,
-        any_cluster: args.i_know_this_is_a_test_cluster,
-    };
-    let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
-    let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
-    let new_files = NewFiles::open(&files)?;
-    // Each connection needs a file descriptor.
-    lifecycle::raise_open_files()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let report = runtime.block_on(async {
-        let (shutdown, again) = two_signals()?;
-        let measured = async {
-            anyhow::Ok(match args.demo {
-                Some(objects) => kube_fanout::load_demo(objects, options, shutdown).await?,
-                None => load::load(&options, shutdown).await?,
-            })
-        };
-        // Biased, so that the next signal is listened for before anything is done about the first.
-        tokio::select! {
-            biased;
-            () = again => Err(load::LoadError::InterruptedAgain.into()),
-            report = measured => report,
-        }
-    });
-    runtime.shutdown_timeout(RUNTIME_END);
-    let report = report?;
-    new_files.keep();
-    write_report(&report, &files)?;
-    if is_json_shown {
-        let notes: String = report.notes.iter().map(|note| format!("note: {note}\n")).collect();
-        io::stderr().write_all(notes.as_bytes()).ok();
-        print(&json(&report)?)?;
-    } else {
-        let text = load::text(&report);
-        print(&if args.demo.is_some() { format!("{DEMO_ENDPOINTS}\n\n{text}") } else { text })?;
-    }
-    if report.interrupted {
-        return Ok(ExitCode::from(EXIT_INTERRUPTED));
-    }
-    if !report.has_measured() {
-        return Err(load::LoadError::NothingMeasured.into());
-    }
-    if !report.passed() {
-        return Ok(ExitCode::from(EXIT_NO));
-    }
-    report.left.map_or(Ok(ExitCode::SUCCESS), |left| Err(anyhow::Error::msg(left)))
-}
-
-/// Empty files for a report, which are removed unless there is one.
-struct NewFiles(Vec<PathBuf>);
-
-impl NewFiles {
-    /// Opens all files, so that an unwritable one is reported before the run, not after it. An existing report is kept
-    /// until there is a new one.
-    fn open(files: &[Option<PathBuf>]) -> anyhow::Result<Self> {
-        let mut created = Self(Vec::new());
-        for path in files.iter().flatten() {
-            // A link counts as a file, even if it leads to none.
-            let is_new = path.symlink_metadata().is_err();
-            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            opened.with_context(|| format!("cannot write the report to {}", path.display()))?;
-            created.0.extend(is_new.then(|| path.clone()));
-        }
-        Ok(created)
-    }
-
-    fn keep(mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for NewFiles {
-    fn drop(&mut self) {
-        for path in &self.0 {
-            // If this fails, the reason of the missing report matters more.
-            std::fs::remove_file(path).ok();
-        }
-    }
-}
-
-/// Futures that resolve at the first signal, which asks for the report so far, and at the next one: a server that does
-/// not answer can hold up the deletion of objects for minutes.
-fn two_signals() -> io::Result<(impl Future<Output = ()>, impl Future<Output = ()>)> {
-    let first = lifecycle::shutdown_signal(OnHangup::Stop)?;
-    let (came, first_came) = tokio::sync::oneshot::channel();
-    let first = async move {
-        first.await;
-        came.send(()).ok();
-    };
-    let second = async move {
-        // A handler sees only the signals after it.
-        match first_came.await.map(|()| lifecycle::shutdown_signal(OnHangup::Stop)) {
-            Ok(Ok(second)) => second.await,
-            Ok(Err(_)) | Err(_) => std::future::pending().await,
-        }
-    };
-    Ok((first, second))
-}
-
-/// Writes the files that are asked for: JSON, page, PerfData. They come first, since standard output may be closed.
-fn write_report(report: &load::Report, [output, page, perf_data]: &[Option<PathBuf>; 3]) -> anyhow::Result<()> {
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text).with_context(|| format!("cannot write the report to {}", path.display()))
-    };
-    if let Some(path) = output {
-        write(path, json(report)?)?;
-    }
-    if let Some(path) = page {
-        write(path, load::page(report))?;
-    }
-    if let Some(path) = perf_data {
-        write(path, load::perf_data(report)?)?;
-    }
-    Ok(())
-}
-
-fn json(report: &load::Report) -> anyhow::Result<String> {
-    Ok(format!("{}\n", serde_json::to_string_pretty(report)?))
 }
 
 fn run_to_end(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
@@ -608,14 +360,6 @@ fn print_kubeconfig(args: KubeconfigArgs) -> anyhow::Result<ExitCode> {
     let access = ClientAccess { server, certificate_authority, is_trusted, user_of };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     print(&runtime.block_on(access.kubeconfig())?)
-}
-
-/// Prints to standard output, whose reader may have closed it.
-fn print(text: &str) -> anyhow::Result<ExitCode> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }
 
 fn check(path: &Path, online: bool) -> anyhow::Result<ExitCode> {

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube_client::client::Body;
 use tokio::time::{interval, sleep};
 
-use crate::config::with_needed_authorities;
+use base::config::with_needed_authorities;
 
 /// How long a watch lasts, in seconds: short, so that the demo shows watches that end.
 const WATCH_SECONDS: std::ops::Range<u64> = 120..300;

@@ -1,7 +1,7 @@
 //! `kube-fanout demo`: an embedded API server with changing objects, the gateway in front of it, and its clients.
 
 mod clients;
-mod load;
+mod measured;
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -11,15 +11,15 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, MostRecentReads, Overrides, Problems};
-use crate::listener;
-use crate::run::{RunError, Sockets, run};
-use crate::sim::{Churn, Refused, Sim, SimServer};
-use crate::status::{self, Savings};
-use crate::telemetry::{self, Exposition};
+use base::config::{Config, MostRecentReads, Overrides, Problems};
+use base::telemetry::{self, Exposition};
+use gateway::listener;
+use gateway::run::{RunError, Sockets, run};
+use gateway::status::{self, Savings};
+use sim::{Churn, Refused, Sim, SimServer};
 
 use clients::Clients;
-pub use load::load_demo;
+pub use measured::load_demo;
 
 /// How often the savings are printed: over the same line on a terminal, as a further line elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(1);
@@ -76,7 +76,7 @@ pub enum DemoError {
     #[error("cannot write the output")]
     Output(#[source] io::Error),
     #[error("cannot run the load")]
-    Load(#[source] Box<crate::load::LoadError>),
+    Load(#[source] Box<load::LoadError>),
 }
 
 /// Runs the demo until `shutdown` resolves.

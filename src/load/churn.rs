@@ -21,7 +21,7 @@ use super::{
     read::Counted,
     recorder::now,
 };
-use crate::apimachinery::GroupVersionResource;
+use base::apimachinery::GroupVersionResource;
 
 const JSON: &str = "application/json";
 /// The maximum number of writes whose events are waited for at the end of a turn.

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
-use crate::apimachinery::Status;
+use base::apimachinery::Status;
 
 use super::{
     channel::Channel,

@@ -128,7 +128,7 @@ fn selection(work: &Work) -> Option<&Selection> {
 
 #[cfg(test)]
 impl Due {
-    pub(in crate::load) fn new(sets: Vec<Vec<u64>>, of_client: &[usize]) -> Self {
+    pub(crate) fn new(sets: Vec<Vec<u64>>, of_client: &[usize]) -> Self {
         Self { sets, of_client: of_client.into() }
     }
 }

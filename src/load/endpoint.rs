@@ -15,7 +15,7 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::config::{Redacted, TokenFile, has_host_and_port};
+use base::config::{Redacted, TokenFile, has_host_and_port};
 
 use super::{
     connection::Tls,

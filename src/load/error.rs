@@ -1,7 +1,7 @@
 //! Why a run has no report.
 
 use super::{EndpointError, cluster::TEST_CLUSTER, slo::API_RESPONSIVENESS};
-use crate::config::{NoKubeconfig, Redacted, UpstreamConfigError};
+use base::config::{NoKubeconfig, Redacted, UpstreamConfigError};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, error::Error, fmt, time::Duration};
 
 use http::StatusCode;
 
-use crate::telemetry::Chain;
+use base::telemetry::Chain;
 
 /// The kinds by which errors are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 //! A [`Profile`] defines the requests. Each turn opens its watches, then sends requests on a schedule that does not
 //! wait for responses. Latencies are measured from the time at which requests were due. Written objects contain the
 //! time of the write, from which watches compute the delay of events; both times come from this machine's clock. The
-//! manual's chapter [`crate::manual::load`] describes the formats.
+//! manual's chapter `load` describes the formats.
 //!
 //! The tool is a client like any other: it uses nothing of the gateway, so that it measures what clients see.
 //!
@@ -13,6 +13,7 @@ mod assertion;
 mod channel;
 mod churn;
 mod cluster;
+pub mod command;
 mod connection;
 mod cut;
 mod demand;
@@ -53,7 +54,7 @@ mod watch;
 
 use std::time::Duration;
 
-use crate::config::DURATION;
+use base::config::DURATION;
 
 pub use assertion::{Assertion, NotAnAssertion};
 pub use cluster::TEST_CLUSTER;
@@ -82,7 +83,7 @@ pub const OBJECTS_MAX: usize = 1_000_000;
 /// # Errors
 /// The text is not a duration that a profile may have; the error says what is allowed.
 pub fn duration(text: &str) -> Result<Duration, NotADuration> {
-    crate::config::duration(text).filter(|duration| profile::DURATIONS.contains(duration)).ok_or(NotADuration)
+    base::config::duration(text).filter(|duration| profile::DURATIONS.contains(duration)).ok_or(NotADuration)
 }
 
 /// The text is not a duration of a profile.

@@ -3,7 +3,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::profile::{CLIENT, ReadVersion, Selection, Start};
-use crate::apimachinery::GroupVersionResource;
+use base::apimachinery::GroupVersionResource;
 
 /// The characters that are encoded in a query's value: all except these and alphanumeric ones.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -111,7 +111,7 @@ impl<T: FromStr> FromStr for Named<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::ProcessReport;
+    use crate::ProcessReport;
 
     #[test]
     fn a_restarted_process_begins_anew_and_one_that_ended_is_not_one_without_usage() {

@@ -95,7 +95,7 @@ fn line(name: &str, recorded: &Recorded, requests: u64, events: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::failure::ErrorKind;
+    use crate::failure::ErrorKind;
 
     #[test]
     fn a_line_has_rates_and_percentiles() {

@@ -13,7 +13,7 @@ use super::{
     paths,
     profile::{ListWork, Pages, ReadVersion, Selection, Start, Transport},
 };
-use crate::apimachinery::GroupVersionResource;
+use base::apimachinery::GroupVersionResource;
 
 /// The maximum number of objects that are read in turn.
 const NAMES: usize = 500;

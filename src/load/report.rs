@@ -11,7 +11,7 @@ use super::{
     timeline::{Interval, Timeline},
     times::Times,
 };
-use crate::config::API_VERSION;
+use base::config::API_VERSION;
 
 /// `kind` of a report.
 const KIND: &str = "LoadReport";

@@ -21,7 +21,7 @@ use super::{
     side::Side,
     turn::Course,
 };
-use crate::config::{Redacted, UpstreamConfig, UpstreamConfigError};
+use base::config::{Redacted, UpstreamConfig, UpstreamConfigError};
 
 /// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;

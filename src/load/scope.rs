@@ -4,7 +4,7 @@
 //! and their scheduler. Whatever a server may add or change it does not know, such as a phase or further labels.
 
 use super::{churn::Churn, objects, paths, profile::Selection};
-use crate::apimachinery::{FieldRequirement, FieldSelector, LabelSelector, Labels};
+use base::apimachinery::{FieldRequirement, FieldSelector, LabelSelector, Labels};
 
 /// The objects of one churn that a client's selectors match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,10 +103,8 @@ fn of_some(scope: Option<Scope>, equals: bool) -> Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        apimachinery::GroupVersionResource,
-        load::profile::{ChurnResource, ChurnWork},
-    };
+    use crate::profile::{ChurnResource, ChurnWork};
+    use base::apimachinery::GroupVersionResource;
 
     const RUN: &str = "a1b2c3";
 

@@ -19,7 +19,7 @@ use super::{
     profile::{ChurnResource, HttpVersion},
     read,
 };
-use crate::apimachinery::GroupVersionResource;
+use base::apimachinery::GroupVersionResource;
 
 /// The number of concurrent writers.
 const WRITERS: usize = 16;

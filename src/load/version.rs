@@ -102,7 +102,7 @@ fn protobuf_object(frame: &[u8]) -> Option<Vec<u8>> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::load) fn unknown(raw: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn unknown(raw: Vec<u8>) -> Vec<u8> {
         // With its TypeMeta.
         [MAGIC, &[0x0a, 2, b'v', b'1'], &Unknown { raw }.encode_to_vec()].concat()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apimachinery::GroupResource;
+use base::apimachinery::GroupResource;
 
 /// One served resource in all its versions.
 #[derive(Clone, Debug, PartialEq)]

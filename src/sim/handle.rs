@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::apimachinery::GroupResource;
+use base::apimachinery::GroupResource;
 
 use super::{
     Body, Counts, Features, Refusal, Refused, Sim, Simulation,

@@ -1,6 +1,6 @@
 //! An embedded Kubernetes API server in memory: the upstream of the demo and of the hermetic tests.
 //!
-//! Its reads and watches follow the same contract as the gateway's, [`crate::manual::read_path`], but share no code
+//! Its reads and watches follow the same contract as the gateway's, the manual's chapter `read_path`, but share no code
 //! with it beyond the parsing of selectors, so that testing one against the other is meaningful. Faults can be injected
 //! through [`Sim`], and requests are counted.
 //!

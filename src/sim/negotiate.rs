@@ -136,7 +136,7 @@ const MEDIA_TYPES_OF_STREAMS: &str =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::definition::built_in;
+    use crate::definition::built_in;
 
     fn negotiated(accept: &str) -> Option<Representation> {
         let mut headers = HeaderMap::new();

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
-use crate::apimachinery::{FieldSelector, LabelSelector};
+use base::apimachinery::{FieldSelector, LabelSelector};
 
 use super::{
     continue_token::ContinueToken,

@@ -1,6 +1,6 @@
 //! The scope and the selectors of a request: which objects of a collection it selects.
 
-use crate::apimachinery::{FieldSelector, LabelSelector};
+use base::apimachinery::{FieldSelector, LabelSelector};
 
 use super::{definition::Definition, failure::Failure, path::Target, stored::Stored};
 

@@ -21,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::lifecycle::Tasks;
+use base::lifecycle::Tasks;
 
 use super::{Sim, census::Order, rest, servers::Server};
 

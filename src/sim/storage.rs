@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
-use crate::apimachinery::GroupResource;
+use base::apimachinery::GroupResource;
 
 use super::{
     crd,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::apimachinery::Labels;
+use base::apimachinery::Labels;
 
 use super::{definition::Definition, json, key_order};
 

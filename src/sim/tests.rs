@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, BodyStream, Full};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::apimachinery::GroupResource;
+use base::apimachinery::GroupResource;
 
 struct Answer {
     code: u16,

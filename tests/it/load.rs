@@ -223,7 +223,7 @@ async fn an_interrupted_run_cleans_up_and_reports() {
         };
         let report = within("the end of the run", load(&options, interrupt)).await.unwrap();
         assert!(report.interrupted);
-        let page = kube_fanout::load::page(&report);
+        let page = load::page(&report);
         assert!(page.contains("not judged") && !page.contains(">failed<"), "{page}");
         assert_eq!(serde_json::to_value(&report).unwrap()["assertions"][0]["passed"], Value::Null);
         assert_eq!(workload(&report, "list").requests > 0, wanted == "list");
@@ -360,9 +360,9 @@ workloads:
         assert_eq!(workload.lists, 2 * clients, "{workload:?}");
         assert_eq!(errors(workload), ["event_410"], "a cut is no error: {workload:?}");
     }
-    let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+    let (text, page) = (load::text(&report), load::page(&report));
     assert!(text.contains("time until back, ms, from a cut or break") && text.contains("relists"), "{text}");
-    let perf: Value = serde_json::from_str(&kube_fanout::load::perf_data(&report).unwrap()).unwrap();
+    let perf: Value = serde_json::from_str(&load::perf_data(&report).unwrap()).unwrap();
     let items = perf["dataItems"].as_array().unwrap();
     assert!(items.iter().any(|item| item["labels"]["Metric"] == "back" && item["data"]["Perc99"].is_f64()), "{perf}");
     assert!(page.contains("Time until back, ms") && page.contains("Lost connections of clients"));
@@ -422,7 +422,7 @@ workloads:
     assert_eq!(of_watches[..2], [("closed".to_owned(), 3), ("open".to_owned(), 3)], "{of_watches:?}");
     assert_eq!(of_watches[2..], [("stream".to_owned(), 3)], "{of_watches:?}");
     assert_eq!((ends("refused"), errors(workload(&report, "refused"))), (vec![], vec!["status_404"]));
-    let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+    let (text, page) = (load::text(&report), load::page(&report));
     assert!(text.contains("no such resource there? Its plural"), "{text}");
     assert!(text.contains("what ended them") && page.contains("What ended slow responses"), "{text}");
     let json = serde_json::to_value(&report).unwrap();

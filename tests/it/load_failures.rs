@@ -56,7 +56,7 @@ workloads:
         assert_eq!((errors(informers), informers.errors[0].count), (vec!["stream"], clients), "{informers:?}");
     }
     assert!(workload(&report, "writes").errors.is_empty());
-    let text = kube_fanout::load::text(&report);
+    let text = load::text(&report);
     assert!(text.contains("lost connections of clients"), "{text}");
 }
 

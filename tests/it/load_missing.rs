@@ -165,7 +165,7 @@ workloads:
         let selected = workload(&report, name);
         assert!(selected.errors.is_empty() && selected.event_delay.is_none(), "{selected:?}");
     }
-    let text = kube_fanout::load::text(&report);
+    let text = load::text(&report);
     assert!(!text.contains("note: "), "what each of them has to receive is known: {text}");
 }
 
@@ -195,7 +195,7 @@ workloads:
     for name in ["phases", "unlabelled"] {
         assert_eq!(undelivered(name), 0, "a server may have changed that");
     }
-    let text = kube_fanout::load::text(&report);
+    let text = load::text(&report);
     for words in ["note: phases: ", "(\"status.phase=Pending\")", "note: unlabelled: ", "(\"!injected\")"] {
         assert!(text.contains(words), "{words} in {text}");
     }

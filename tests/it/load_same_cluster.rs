@@ -56,14 +56,14 @@ async fn a_cluster_that_cannot_be_told_apart_is_measured_with_a_note() {
     let sim = Sim::new();
     let (first, second) = (sim.start().await.unwrap(), sim.start().await.unwrap());
     for options in with_second(&first.url(), &second.url()) {
-        let text = kube_fanout::load::text(&measured(&options).await);
+        let text = load::text(&measured(&options).await);
         assert!(!text.contains("note: "), "both are of one cluster: {text}");
     }
     let namespaces = Some("namespaces".to_owned());
     sim.refuse(Refusal { verb: Some("get"), resource: namespaces, status: 403, ..Refusal::default() });
     for options in with_second(&first.url(), &second.url()) {
         let report = measured(&options).await;
-        let (text, page) = (kube_fanout::load::text(&report), kube_fanout::load::page(&report));
+        let (text, page) = (load::text(&report), load::page(&report));
         let words = ["note: ", "kube-system", "status_403", &second.url()];
         assert!(words.iter().all(|words| text.contains(words)), "{text}");
         assert!(page.contains("kube-system"), "{page}");

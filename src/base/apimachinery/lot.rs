@@ -1,5 +1,5 @@
 //! Lots, by which gateways that need the same state at the same time agree on the one that asks upstream for it
-//! ([`crate::manual::consistency`], "Peers").
+//! (the manual's chapter `consistency`, "Peers").
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

@@ -1,5 +1,5 @@
 //! The conditions under which a state was fetched from an API server. Gateways compare them before one takes a state
-//! from another ([`crate::manual::consistency`], "Peers").
+//! from another (the manual's chapter `consistency`, "Peers").
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

@@ -15,27 +15,27 @@ use asn1::{BigInt, BigUint, BitString, ObjectIdentifier, ParseError, Sequence, S
 /// A certificate that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a certificate, or one with a subject or an extension that cannot be read")]
-pub(crate) struct Unreadable;
+pub struct Unreadable;
 
 /// What a certificate says of itself. Its signature is not verified here.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Certificate {
-    pub(crate) version: Version,
+pub struct Certificate {
+    pub version: Version,
     /// The validity period in seconds since 1970, both ends included.
-    pub(crate) valid: RangeInclusive<i64>,
+    pub valid: RangeInclusive<i64>,
     /// Of the subject, in its order; a common name may be given several times.
-    pub(crate) common_names: Vec<String>,
-    pub(crate) organizations: Vec<String>,
+    pub common_names: Vec<String>,
+    pub organizations: Vec<String>,
     /// `cA` of the basic constraints, if it has these.
-    pub(crate) is_authority: Option<bool>,
+    pub is_authority: Option<bool>,
     /// `keyCertSign` of the key usage, if it has that.
-    pub(crate) signs_certificates: Option<bool>,
+    pub signs_certificates: Option<bool>,
     /// Whether the extended key usage, if it has that, allows TLS clients.
-    pub(crate) is_for_clients: Option<bool>,
+    pub is_for_clients: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
     V1,
     V2,
     V3,
@@ -117,7 +117,7 @@ const CLIENT_AUTH: ObjectIdentifier = asn1::oid!(1, 3, 6, 1, 5, 5, 7, 3, 2);
 const KEY_CERT_SIGN: usize = 5;
 
 impl Certificate {
-    pub(crate) fn parse(der: &[u8]) -> Result<Self, Unreadable> {
+    pub fn parse(der: &[u8]) -> Result<Self, Unreadable> {
         let Signed { to_be_signed: fields, .. } = asn1::parse_single(der).map_err(unreadable)?;
         let version = match fields.version {
             None | Some(0) => Version::V1,

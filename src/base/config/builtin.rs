@@ -53,7 +53,7 @@ impl Config {
     }
 
     /// The resources of `cache.exclude` and `cache.prewarm`, each with its place: `cache.prewarm[0]`.
-    pub(crate) fn named_resources(&self) -> impl Iterator<Item = (String, &GroupResource)> {
+    pub fn named_resources(&self) -> impl Iterator<Item = (String, &GroupResource)> {
         let lists = [("cache.exclude", &self.cache.exclude), ("cache.prewarm", &self.cache.prewarm)];
         lists.into_iter().flat_map(|(field, names)| {
             names.iter().enumerate().map(move |(index, name)| (format!("{field}[{index}]"), name))

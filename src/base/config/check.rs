@@ -13,8 +13,8 @@ use crate::config::{Address, Problem, Redacted, quantity};
 
 /// Collects problems. An invalid value is replaced by a stand-in, so that the rest can be checked.
 #[derive(Debug, Default)]
-pub(crate) struct Check {
-    pub(crate) problems: Vec<Problem>,
+pub struct Check {
+    pub problems: Vec<Problem>,
     /// Whether `clients.mode` is valid. If not, values that depend on it are not reported.
     pub(super) mode_is_known: bool,
 }
@@ -39,7 +39,7 @@ impl Check {
         PathBuf::from(path)
     }
 
-    pub(crate) fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
+    pub fn text(&mut self, field: &str, raw: Option<&Scalar>) -> Option<String> {
         let text = raw?.0.clone();
         if text.is_empty() {
             self.problem(field, &given(&text), "a non-empty text, or remove this field");
@@ -48,7 +48,7 @@ impl Check {
     }
 
     /// Non-empty texts without duplicates.
-    pub(crate) fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
+    pub fn texts(&mut self, field: &str, raw: Option<&[Scalar]>) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for (index, Scalar(text)) in raw.unwrap_or_default().iter().enumerate() {
             if text.is_empty() || texts.contains(text) {
@@ -59,7 +59,7 @@ impl Check {
         texts
     }
 
-    pub(crate) fn number(
+    pub fn number(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -78,7 +78,7 @@ impl Check {
         })
     }
 
-    pub(crate) fn duration(
+    pub fn duration(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -91,13 +91,13 @@ impl Check {
         self.parsed(field, raw, default, &allowed, parse)
     }
 
-    pub(crate) fn word<T: Copy>(&mut self, field: &str, raw: Option<&Scalar>, default: T, words: &[(&str, T)]) -> T {
+    pub fn word<T: Copy>(&mut self, field: &str, raw: Option<&Scalar>, default: T, words: &[(&str, T)]) -> T {
         let allowed = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
         let parse = |text: &str| words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         self.parsed(field, raw, default, &allowed, parse)
     }
 
-    pub(crate) fn parsed<T>(
+    pub fn parsed<T>(
         &mut self,
         field: &str,
         raw: Option<&Scalar>,
@@ -112,7 +112,7 @@ impl Check {
         })
     }
 
-    pub(crate) fn exactly(&mut self, field: &str, raw: Option<&Scalar>, allowed: &str) {
+    pub fn exactly(&mut self, field: &str, raw: Option<&Scalar>, allowed: &str) {
         match raw {
             Some(raw) if raw.0 == allowed => {}
             Some(raw) => self.problem(field, &given(&raw.0), allowed),
@@ -120,14 +120,14 @@ impl Check {
         }
     }
 
-    pub(crate) fn unknown(&mut self, parent: &str, unknown: &Unknown, known: &[&str]) {
+    pub fn unknown(&mut self, parent: &str, unknown: &Unknown, known: &[&str]) {
         for field in unknown.keys() {
             let field = if parent.is_empty() { field.clone() } else { format!("{parent}.{field}") };
             self.problem(&field, "no such field", &known.join(", "));
         }
     }
 
-    pub(crate) fn problem(&mut self, field: &str, found: &str, allowed: &str) {
+    pub fn problem(&mut self, field: &str, found: &str, allowed: &str) {
         self.problems.push(Problem::new(field, found, allowed));
     }
 }
@@ -138,13 +138,13 @@ pub(super) fn is_of_home(path: &str) -> bool {
 }
 
 /// What to say of a path that no shell has replaced, as with `--kubeconfig=~/x`: kubectl takes it as it is, too.
-pub(crate) fn unexpanded(path: &Path) -> &'static str {
+pub fn unexpanded(path: &Path) -> &'static str {
     let is_of_home = path.to_str().is_some_and(is_of_home);
     if is_of_home { " (~ is only replaced by a shell, at the beginning of a word: write the whole path)" } else { "" }
 }
 
 /// A value of a field, without the password of a URL: it goes into logs.
-pub(crate) fn given(text: &str) -> String {
+pub fn given(text: &str) -> String {
     let may_have_password = text.rsplit_once('@').is_some_and(|(before, _)| before.contains(':'));
     let shown = if may_have_password { Redacted::text(text).to_string() } else { text.to_owned() };
     format!("{shown:?} was given")

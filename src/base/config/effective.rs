@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn every_field_is_in_the_manual() {
-        let manual = include_str!("../manual/operations.md");
+        let manual = include_str!("../../manual/operations.md");
         let fields = effective("cache: {prewarm: [pods], maxStaleness: 1m}\naudit: {path: /a}\n");
         let leaf = |field: &str| field.rsplit('.').next().unwrap_or_default().to_owned();
         for (field, _) in fields {

@@ -138,7 +138,7 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
 
 /// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong
 /// structure.
-pub(crate) fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
+pub fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
     parse_formed(text, |_| None)
 }
 
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn every_example_loads() {
         for name in ["minimal", "sidecar", "replicas", "delegated"] {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("config/{name}.yaml"));
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../config/{name}.yaml"));
             if let Err(error) = Config::parse_file(&read(&path).unwrap(), &Overrides::default()) {
                 panic!("{name}: {error:?}");
             }

@@ -61,12 +61,12 @@ pub use token_file::{TokenFile, TokenFileError};
 pub use upstream::{NoKubeconfig, UpstreamConfigError, is_clear_text, with_needed_authorities};
 
 // Also used to read other documents.
-pub(crate) use check::{Check, given, unexpanded};
-pub(crate) use load::parse_document;
-pub(crate) use nearest::meant;
-pub(crate) use quantity::{DURATION, SIZE, duration, size};
-pub(crate) use raw::{Scalar, Unknown};
-pub(crate) use upstream::has_host_and_port;
+pub use check::{Check, given, unexpanded};
+pub use load::parse_document;
+pub use nearest::meant;
+pub use quantity::{DURATION, SIZE, duration, size};
+pub use raw::{Scalar, Unknown};
+pub use upstream::has_host_and_port;
 use validate::default_answer_bytes_per_client;
 
 /// `apiVersion` of a configuration file.

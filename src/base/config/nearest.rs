@@ -36,7 +36,7 @@ const SHORT_NAMES: &[(&str, &str)] = &[
 
 /// The resource among `known` (groups and names) that a name which is not among them most likely means: the same name
 /// in another group, the long form of a short name, the plural, or a name that differs in few letters.
-pub(crate) fn meant<'a>(
+pub fn meant<'a>(
     name: &GroupResource,
     known: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> Option<GroupResource> {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 /// The format that [`duration`] accepts, for messages.
-pub(crate) const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
+pub const DURATION: &str = "a duration like 100ms, 30s, 10m or 1h30m";
 /// The format that [`size`] accepts, for messages.
-pub(crate) const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
+pub const SIZE: &str = "a size in bytes like 1048576, 512Ki, 256Mi or 1Gi";
 
 /// Parses numbers with a unit each, in any order of units. `0` needs no unit.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
     }
@@ -43,7 +43,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// Parses a number with a binary unit; without a unit it is in bytes.
-pub(crate) fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;
     let unit = match unit {
         "" => 1,

@@ -9,7 +9,7 @@ use serde::{
 };
 
 /// Fields that do not exist in the configuration.
-pub(crate) type Unknown = BTreeMap<String, IgnoredAny>;
+pub type Unknown = BTreeMap<String, IgnoredAny>;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -264,7 +264,7 @@ pub(super) struct Drain {
 
 /// Any scalar, as text: `10`, `true` and `"10"` alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scalar(pub(crate) String);
+pub struct Scalar(pub String);
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

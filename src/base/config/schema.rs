@@ -8,10 +8,10 @@ use crate::config::{API_VERSION, KIND, quantity, validate::RESOURCE};
 
 /// The chart's `helm/values.schema.json`. Its definition `gateway` is a configuration file's document without
 /// `apiVersion` and `kind`.
-const CHART: &str = include_str!("../../helm/values.schema.json");
+const CHART: &str = include_str!("../../../helm/values.schema.json");
 
 /// The chapter with the table of fields, whose rows become the fields' descriptions.
-const MANUAL: &str = include_str!("../manual/operations.md");
+const MANUAL: &str = include_str!("../../manual/operations.md");
 
 /// The schema, in the same draft as the chart's.
 ///

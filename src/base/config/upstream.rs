@@ -149,7 +149,7 @@ pub(super) fn is_at_loopback(url: &http::Uri) -> bool {
 }
 
 /// Whether a URL names a host, and its port is none or a number up to 65535: the parser takes any text.
-pub(crate) fn has_host_and_port(url: &http::Uri) -> bool {
+pub fn has_host_and_port(url: &http::Uri) -> bool {
     let Some(authority) = url.authority() else { return false };
     let host_and_port = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, after)| after);
     let port = host_and_port.strip_prefix(authority.host()).unwrap_or_default();

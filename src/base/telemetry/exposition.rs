@@ -72,7 +72,8 @@ impl Exposition {
     }
 }
 
-pub(crate) fn recorder() -> PrometheusRecorder {
+/// A recorder with the buckets of all histograms, that is not installed for the process.
+pub fn recorder() -> PrometheusRecorder {
     PrometheusBuilder::new()
         // All are durations. Without buckets they would be summaries, which cannot be added up.
         .set_buckets(DURATION_BUCKETS)

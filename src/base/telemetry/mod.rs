@@ -18,7 +18,7 @@ mod process_metrics;
 mod readings;
 mod request_metrics;
 mod review_metrics;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 mod thread_log;
 mod top_clients;
 mod upstream_metrics;
@@ -30,9 +30,7 @@ pub use config_metrics::{config_needs_restart, config_reloaded};
 pub use connection_metrics::{
     ConnectionError, ConnectionGuard, certificate_reloaded, connection_accepted, connection_failed,
 };
-#[cfg(test)]
-pub(crate) use exposition::recorder;
-pub use exposition::{Exposition, InstallError, install};
+pub use exposition::{Exposition, InstallError, install, recorder};
 pub use limits::{show_limit, used_limits};
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
@@ -40,8 +38,8 @@ pub use output_metrics::{AuditWrite, SpansDropped, audit_lost, audit_write, span
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
-#[cfg(test)]
-pub(crate) use thread_log::ThreadLog;
+#[cfg(any(test, feature = "testing"))]
+pub use thread_log::ThreadLog;
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
     front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside,

@@ -12,7 +12,7 @@ use tracing::{
 
 /// What this thread logs.
 #[derive(Debug)]
-pub(crate) struct ThreadLog {
+pub struct ThreadLog {
     lines: Lines,
     /// A call site that is first reached on a thread without a subscriber is switched off for all threads while there
     /// is only one subscriber.
@@ -24,7 +24,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl ThreadLog {
     /// Until the guard is dropped.
-    pub(crate) fn start() -> (Self, DefaultGuard) {
+    pub fn start() -> (Self, DefaultGuard) {
         let another = Dispatch::new(NoSubscriber::default());
         let lines = Lines::default();
         let writer = lines.clone();
@@ -33,7 +33,7 @@ impl ThreadLog {
     }
 
     /// The number of lines with that text since the last time.
-    pub(crate) fn lines(&self, text: &str) -> usize {
+    pub fn lines(&self, text: &str) -> usize {
         let Lines(lines) = &self.lines;
         String::from_utf8(std::mem::take(&mut *lines.lock().unwrap())).unwrap().matches(text).count()
     }

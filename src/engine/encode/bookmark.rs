@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{INITIAL_EVENTS_END, protobuf};
-use crate::{
+use base::{
     apimachinery::ResourceVersion,
     json::{InvalidJson, Members},
 };

@@ -9,10 +9,8 @@ use super::{
     partial::{NotPartial, Partial},
     put_added,
 };
-use crate::{
-    apimachinery::{Encoding, GroupResource, Representation, View},
-    store::{Change, Deflated, FrameKind, Leaf, Object, Shape},
-};
+use crate::store::{Change, Deflated, FrameKind, Leaf, Object, Shape};
+use base::apimachinery::{Encoding, GroupResource, Representation, View};
 
 /// The maximum number of bytes of whole objects that are joined at a time. A larger object is not copied.
 const PIECE: usize = 64 << 10;

@@ -3,10 +3,8 @@
 use bytes::Bytes;
 
 use super::protobuf;
-use crate::{
-    apimachinery::{Encoding, ResourceVersion},
-    store::{Change, FrameKind, Object, Shape},
-};
+use crate::store::{Change, FrameKind, Object, Shape};
+use base::apimachinery::{Encoding, ResourceVersion};
 
 /// The frame of `change` for watchers that see it as `kind`.
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {

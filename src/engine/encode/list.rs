@@ -5,10 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{list_position::ListPosition, partial::Partial, protobuf};
-use crate::{
-    apimachinery::{Encoding, GroupVersionResource},
-    store::{Leaf, Object, Shape},
-};
+use crate::store::{Leaf, Object, Shape};
+use base::apimachinery::{Encoding, GroupVersionResource};
 
 /// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The metadata of a list.
 
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// The metadata of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,4 +21,4 @@ pub use list_position::ListPosition;
 pub use pretty::Pretty;
 
 /// The annotation of the bookmark that ends the initial events (read-path 3.4).
-pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

@@ -14,7 +14,8 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use super::{EndCause, Interest};
-use crate::{lifecycle::Spread, store::Change, telemetry::Client};
+use crate::store::Change;
+use base::{lifecycle::Spread, telemetry::Client};
 
 /// The value of [`Seat::pending`] when there is nothing new for the watcher.
 const NOTHING: u64 = u64::MAX;
@@ -245,11 +246,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{
-        apimachinery::ResourceVersion,
-        store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Schema, Shape},
-        telemetry::TopClients,
-    };
+    use crate::store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Schema, Shape};
+    use base::{apimachinery::ResourceVersion, telemetry::TopClients};
 
     #[test]
     fn a_watcher_that_takes_no_changes_falls_behind() {

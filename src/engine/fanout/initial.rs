@@ -6,11 +6,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    apimachinery::ResourceVersion,
     encode::{Form, partial::NotPartial},
-    fairness::ClientRoom,
     store::{Extract, Predicate},
 };
+use base::{apimachinery::ResourceVersion, fairness::ClientRoom};
 
 /// The maximum number of objects that are framed at a time: their metadata may have to be made first.
 const BATCH: usize = 256;

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    apimachinery::ObjectKey,
-    store::{Predicate, Schema, Scope},
-};
+use crate::store::{Predicate, Schema, Scope};
+use base::apimachinery::ObjectKey;
 
 /// The index key of a watcher: the most selective one that its request allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 //! Decides whether a store that had to be filled again can stay in use. Then its watches stay open and are sent the
-//! difference ([`crate::manual::consistency`], "The bridge").
+//! difference (the manual's chapter `consistency`, "The bridge").
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{
     fill::{Head, State},
 };
 use crate::{
-    apimachinery::{Provenance, ResourceVersion},
     encode::BookmarkTemplate,
     store::{Change, NotBridged, Schema, Writer},
 };
+use base::apimachinery::{Provenance, ResourceVersion};
 
 /// The difference between the old state of a store and the one that it was filled with again.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use super::{
     peer_fill::{self, Expected},
 };
 use crate::{
-    apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{self, Change, HistoryLimits, Schema, Writer},
 };
+use base::apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField};
 
 /// A watch that ends sooner than this counts as a failure; otherwise it would be reopened in a tight loop.
 const WATCH_MIN: Duration = Duration::from_secs(1);

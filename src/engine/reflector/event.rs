@@ -6,13 +6,15 @@ use bytes::Bytes;
 
 use super::{Failure, status_body::StatusBody};
 use crate::{
-    apimachinery::{Encoding, ResourceVersion},
     encode::{
         BookmarkTemplate, InvalidBookmark, JsonBookmark,
         protobuf::{self, InvalidMessage, RecordedBookmark, WatchEvent},
     },
-    json::{InvalidJson, Members, text},
     store::{ChangeKind, Object, ReadError, Schema, Shape},
+};
+use base::{
+    apimachinery::{Encoding, ResourceVersion},
+    json::{InvalidJson, Members, text},
 };
 
 /// A parsed event.

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{ByteStream, EventError, Failure, Lines, UpstreamEvent};
-use crate::{apimachinery::Encoding, encode::protobuf::FrameReader, store::Schema, telemetry::Chain};
+use crate::{encode::protobuf::FrameReader, store::Schema};
+use base::{apimachinery::Encoding, telemetry::Chain};
 
 /// The body of a watch, with the bytes that were received but do not make up a whole event yet.
 #[derive(Debug)]

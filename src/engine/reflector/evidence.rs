@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// Shared by all tasks that ask upstream about one resource, and by the reflectors of its stores. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -14,9 +14,11 @@ use super::{
     page::{Page, PageFormat},
 };
 use crate::{
-    apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
     encode::BookmarkTemplate,
     store::{ChangeKind, Objects, Reader, Schema, Shape},
+};
+use base::{
+    apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
     telemetry::limit_reached,
 };
 

@@ -6,11 +6,8 @@ use bytes::Bytes;
 use tokio::task::{JoinError, JoinSet};
 
 use super::{Failure, FillSource};
-use crate::{
-    apimachinery::Encoding,
-    store::{Object, Objects, ReadError, Schema},
-    telemetry::Chain,
-};
+use crate::store::{Object, Objects, ReadError, Schema};
+use base::{apimachinery::Encoding, telemetry::Chain};
 
 /// The number of bytes that are parsed without yielding to other tasks: less than a millisecond of work.
 const BATCH_BYTES: usize = 256 << 10;

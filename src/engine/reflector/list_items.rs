@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::Failure;
-use crate::json::{Brackets, Nesting};
+use base::json::{Brackets, Nesting};
 
 /// The maximum size of a list without its items, in bytes.
 const AROUND_MAX: usize = 1 << 20;

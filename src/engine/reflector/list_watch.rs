@@ -5,7 +5,7 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use super::Failure;
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// Requests one page of the whole collection.
 #[derive(Clone, Debug, PartialEq, Eq)]

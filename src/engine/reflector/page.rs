@@ -4,9 +4,9 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::Failure;
-use crate::apimachinery::ResourceVersion;
 use crate::encode::protobuf;
 use crate::store::PROTOBUF_MAGIC;
+use base::apimachinery::ResourceVersion;
 
 /// How upstream wrote a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,10 +87,10 @@ async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, past: &mut Past) -
 mod tests {
     use super::*;
     use crate::{
-        apimachinery::{ObjectKey, ResourceVersion},
         reflector::tests::{Script, bookmark, event, list},
         store::{HistoryLimits, Object, Objects, Reader, Shape, Writer, store},
     };
+    use base::apimachinery::{ObjectKey, ResourceVersion};
 
     fn version(number: u64) -> ResourceVersion {
         ResourceVersion::new(number).unwrap()

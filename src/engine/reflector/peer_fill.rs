@@ -1,5 +1,5 @@
 //! Fetches the whole state from another gateway, and checks it against what upstream itself says
-//! ([`crate::manual::consistency`], "Peers").
+//! (the manual's chapter `consistency`, "Peers").
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use super::{
     item_readers::ItemReaders,
 };
 use crate::{
-    apimachinery::{Provenance, ResourceVersion},
     encode::BookmarkTemplate,
     store::{Object, Schema},
 };
+use base::apimachinery::{Provenance, ResourceVersion};
 
 /// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
 /// have to be asked after it.

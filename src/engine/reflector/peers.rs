@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{ByteStream, Failure};
-use crate::apimachinery::{Provenance, ResourceVersion};
+use base::apimachinery::{Provenance, ResourceVersion};
 
 /// From where a store was filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

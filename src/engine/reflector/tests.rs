@@ -13,9 +13,9 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::*;
-use crate::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
 use crate::encode::BookmarkTemplate;
 use crate::store::{Change, HistoryLimits, Reader, Schema, Shape};
+use base::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
 
 /// The responses of upstream, in this order, and the requests that it received.
 #[derive(Clone, Debug, Default)]

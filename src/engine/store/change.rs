@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 
 use super::{gap::Gap, object::Object, snapshot::Snapshot};
-use crate::apimachinery::{Representation, ResourceVersion};
+use base::apimachinery::{Representation, ResourceVersion};
 
 /// What upstream reported about the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

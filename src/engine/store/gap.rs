@@ -1,6 +1,6 @@
 //! A gap in what is known of a resource's history.
 
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// The versions between two known states, about which nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

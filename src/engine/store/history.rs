@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{change::Change, gap::Gap, snapshot::Snapshot};
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// How much of the past a store keeps. [`HistoryLimits::COUNT_MIN`] changes are always kept.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::{
     read_error::ReadError,
     schema::{PathTree, Schema, Shape},
 };
-use crate::{
+use base::{
     apimachinery::{Labels, ObjectKey, ResourceVersion},
     json::{InvalidJson, Members, text},
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{derived::Derived, object::Object};
-use crate::apimachinery::Representation;
+use base::apimachinery::Representation;
 
 /// At most [`Leaf::LEN_MAX`] objects of a single namespace, in key order.
 ///

@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::derived::Derived;
-use crate::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
+use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and responses.
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::object::Object;
-use crate::apimachinery::ObjectKey;
+use base::apimachinery::ObjectKey;
 
 /// Objects in the order of their keys, each key once.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@ use super::{
     object::Object,
     snapshot::Snapshot,
 };
-use crate::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a past cannot have led to the state with which history begins, or cannot be added to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

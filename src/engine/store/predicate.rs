@@ -1,7 +1,7 @@
 //! A request's selectors: resolved against a schema once, then evaluated once per object.
 
 use super::{object::Object, schema::Schema};
-use crate::apimachinery::{FieldSelector, LabelSelector};
+use base::apimachinery::{FieldSelector, LabelSelector};
 
 /// Selects the objects of a list or a watch (apiserver's `SelectionPredicate`).
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Predicate {
         if labels.is_costly() || fields.is_costly() {
             return Err(NotEvaluated::Costly);
         }
-        let term = |requirement: &crate::apimachinery::FieldRequirement| {
+        let term = |requirement: &base::apimachinery::FieldRequirement| {
             let position = schema
                 .position(&requirement.field)
                 .ok_or_else(|| NotEvaluated::UnsupportedField(requirement.field.clone()))?;

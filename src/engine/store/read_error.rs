@@ -1,7 +1,7 @@
 //! Why an object of upstream cannot be read.
 
 use super::wire::InvalidWire;
-use crate::json::InvalidJson;
+use base::json::InvalidJson;
 
 /// Why bytes from upstream cannot be kept. Their store is then not filled, and requests for its resource are forwarded.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{tag_tree::TagTree, wire};
-use crate::apimachinery::{Encoding, FieldSource, GroupResource, ObjectKey, SelectableField, field_tags};
+use base::apimachinery::{Encoding, FieldSource, GroupResource, ObjectKey, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";

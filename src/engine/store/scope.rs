@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apimachinery::ObjectKey;
+use base::apimachinery::ObjectKey;
 
 /// The objects of a collection that a request may read, determined by their keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -97,10 +97,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        apimachinery::{FieldSelector, LabelSelector, ResourceVersion},
-        store::{self, HistoryLimits, Objects, Schema, Scope, Shape, View},
-    };
+    use crate::store::{self, HistoryLimits, Objects, Schema, Scope, Shape, View};
+    use base::apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
 
     /// 3,000 objects in two namespaces; a third of them has a label.
     fn state(scope: Scope) -> (Extract, Arc<Schema>) {

@@ -8,7 +8,7 @@ use std::{
 use imbl::OrdMap;
 
 use super::{leaf::Leaf, object::Object, objects::Objects};
-use crate::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// An immutable, ordered collection. Cloning it costs one reference count, and changing it copies one leaf.
 ///

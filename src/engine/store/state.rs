@@ -20,7 +20,7 @@ use super::{
     schema::Schema,
     snapshot::Snapshot,
 };
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// Creates a store that holds `objects` and is complete up to `version`.
 pub fn store(

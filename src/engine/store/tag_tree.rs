@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::wire::{Fields, InvalidWire, Value};
-use crate::apimachinery::{FieldTag, ScalarKind};
+use base::apimachinery::{FieldTag, ScalarKind};
 
 /// The field numbers of all selectable fields as one tree, walked once per object.
 #[derive(Debug, Default)]

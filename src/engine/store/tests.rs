@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::apimachinery::{
+use base::apimachinery::{
     Encoding, GroupResource, Representation, ResourceVersion, SelectableField, View, selectable_fields,
 };
 

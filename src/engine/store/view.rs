@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Backlog, Expired, Leaf, Object, Predicate, Reader, Schema, Scope, Search, Snapshot};
-use crate::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// A reader and its scope. Every object, leaf and change that it returns lies in the scope.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use tokio::sync::Semaphore;
 
 use crate::authn::{Authenticator, Unauthenticated};
 use crate::authz;
-use crate::fairness::{ClientKey, Importance, Shares, share_of};
 use crate::listener::Connection;
-use crate::telemetry::{self, Chain};
 use crate::upstream::Upstream;
+use base::fairness::{ClientKey, Importance, Shares, share_of};
+use base::telemetry::{self, Chain};
 
 /// Authenticates clients and authorizes their scrapes. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -14,10 +14,10 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
-use crate::lifecycle::Tasks;
 use crate::listener::{self, Bound, Connection, GivesWay, Handler};
 use crate::status::{Detail, Source};
-use crate::telemetry::Exposition;
+use base::lifecycle::Tasks;
+use base::telemetry::Exposition;
 
 pub use metrics_access::MetricsAccess;
 
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt;
 
-    use crate::telemetry;
+    use base::telemetry;
 
     fn admin(checks: Vec<Check>) -> Admin {
         Admin::new(telemetry::install().unwrap(), move || checks.clone(), CancellationToken::new())

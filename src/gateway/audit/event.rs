@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{Request, request::cut};
-use crate::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
+use base::apimachinery::{RequestInfo, ResourceRequest, Status, StatusReason, Target, UserInfo};
 
 /// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

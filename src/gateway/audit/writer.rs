@@ -11,7 +11,7 @@ use super::{
     file::{AuditFile, Lines},
     health::AuditHealth,
 };
-use crate::telemetry::{self, AuditWrite, Chain};
+use base::telemetry::{self, AuditWrite, Chain};
 
 /// Maximum number of events per write.
 pub(super) const BATCH_MAX: usize = 256;

@@ -19,9 +19,9 @@ use webpki::{
     RequiredEkuNotFoundContext, VerifiedPath, anchor_from_trusted_cert,
 };
 
-use crate::certificate::{Certificate, Version};
-use crate::config::PemFile;
-use crate::telemetry::{self, Chain};
+use base::certificate::{Certificate, Version};
+use base::config::PemFile;
+use base::telemetry::{self, Chain};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -179,7 +179,7 @@ mod tests {
     use rcgen::{ExtendedKeyUsagePurpose, KeyUsagePurpose};
     use tempfile::TempDir;
 
-    use crate::test_certificates::{Issued, authority, intermediate, leaf, now};
+    use base::test_certificates::{Issued, authority, intermediate, leaf, now};
 
     async fn bundle(folder: &TempDir, members: &[&Issued]) -> Result<Authorities, AuthoritiesError> {
         let file = PemFile(folder.path().join("ca.crt"));

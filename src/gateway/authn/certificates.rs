@@ -14,14 +14,16 @@ use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
 
 use crate::{
-    apimachinery::UserInfo,
     authn::{
         authorities::{Authorities, AuthoritiesError},
         groups::add_authenticated,
         x509::Subject,
     },
-    config::{PemFile, ProxyHeaders},
     listener::ClientCertificate,
+};
+use base::{
+    apimachinery::UserInfo,
+    config::{PemFile, ProxyHeaders},
     memo::{Bound, TtlCache},
 };
 
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    use crate::test_certificates::{authority, client};
+    use base::test_certificates::{authority, client};
 
     #[tokio::test(start_paused = true)]
     async fn replacing_an_authority_invalidates_cached_proofs() {
@@ -186,7 +188,8 @@ mod tests {
         let (first, second) = (authority("first"), authority("second"));
         fs::write(&file.0, first.pem()).unwrap();
         let certificates = Certificates::load(Some(file.clone()), None).await.unwrap();
-        let (of_first, of_second) = (client(&first, "jane", "devs").shown(), client(&second, "joe", "ops").shown());
+        let [of_first, of_second] = [client(&first, "jane", "devs"), client(&second, "joe", "ops")]
+            .map(|issued| ClientCertificate::of(&issued));
         let is_proven = |shown: &_| matches!(certificates.proof(shown).user, Finding::Proven(_));
         assert!(is_proven(&of_first) && !is_proven(&of_second));
         fs::write(&file.0, second.pem()).unwrap();
@@ -202,7 +205,7 @@ mod tests {
         let ca = authority("ca");
         fs::write(&file.0, ca.pem()).unwrap();
         let certificates = Certificates::load(Some(file), None).await.unwrap();
-        let shown = client(&ca, "jane", "devs").shown();
+        let shown = ClientCertificate::of(&client(&ca, "jane", "devs"));
         let user = |certificates: &Certificates| match certificates.proof(&shown).user {
             Finding::Proven(user) => user,
             Finding::Nothing | Finding::Wrong => panic!("{shown:?}"),

@@ -6,8 +6,8 @@ use std::{fmt, ops::Range, str, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::apimachinery::{UserInfo, shows_token_protocol};
-use crate::fairness::ClientKey;
+use base::apimachinery::{UserInfo, shows_token_protocol};
+use base::fairness::ClientKey;
 
 /// The credentials of a request, removed from its headers, and how far they have been verified.
 ///

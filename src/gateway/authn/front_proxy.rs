@@ -7,7 +7,7 @@ use std::str;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
-use crate::{apimachinery::UserInfo, config::ProxyHeaders};
+use base::{apimachinery::UserInfo, config::ProxyHeaders};
 
 /// Headers that assert a user, in their order; empty if there are none. Only those sent by a front proxy are trusted.
 #[derive(Clone, Debug, Default)]

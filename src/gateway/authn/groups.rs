@@ -1,6 +1,6 @@
 //! The anonymous user, and the groups that Kubernetes adds to users (read-path 8.1).
 
-use crate::apimachinery::UserInfo;
+use base::apimachinery::UserInfo;
 
 /// The user of a request without credentials.
 pub(super) fn anonymous() -> UserInfo {

@@ -1,6 +1,6 @@
 //! Authentication: which user a request is from.
 //!
-//! In `trusted` mode every client that reaches the listener (loopback or a Unix socket, see [`crate::config`]) acts
+//! In `trusted` mode every client that reaches the listener (loopback or a Unix socket, see [`base::config`]) acts
 //! with the gateway's own credentials, as with `kubectl proxy`.
 //!
 //! In `delegated` mode a request is from the user that the API server would determine (read-path 8.1). That takes two
@@ -30,12 +30,12 @@ use std::{net::IpAddr, sync::Arc};
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
-use crate::apimachinery::UserInfo;
-use crate::config::{PemFile, ProxyHeaders};
-use crate::fairness::{ClientKey, Importance};
-use crate::lifecycle::Tasks;
 use crate::listener::{ClientCertificate, Connection};
 use crate::upstream::Upstream;
+use base::apimachinery::UserInfo;
+use base::config::{PemFile, ProxyHeaders};
+use base::fairness::{ClientKey, Importance};
+use base::lifecycle::Tasks;
 
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;

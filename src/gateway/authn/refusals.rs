@@ -14,9 +14,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{
+use crate::listener::Connection;
+use base::{
     fairness::{ClientKey, Surge},
-    listener::Connection,
     memo::{Bound, TtlCache},
     telemetry::limit_reached,
 };

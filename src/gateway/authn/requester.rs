@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{groups::is_anonymous, refusals::Doubts};
-use crate::{apimachinery::UserInfo, fairness::ClientKey};
+use base::{apimachinery::UserInfo, fairness::ClientKey};
 
 /// The origin of a request.
 #[derive(Clone, Debug)]

@@ -9,10 +9,8 @@ use rcgen::DnType;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    connector::test_server::{TestServer, full},
-    test_certificates::{Issued, authority, client, leaf},
-};
+use crate::connector::test_server::{TestServer, full};
+use base::test_certificates::{Issued, authority, client, leaf};
 
 /// Authorities: one for clients, one for front proxies, one trusted for both, and one trusted for neither.
 struct World {
@@ -85,7 +83,7 @@ fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 /// The outcome of a request: the user's name, or else why there is none.
 async fn outcome(authenticator: &Authenticator, certificate: Option<&Issued>, headers: &HeaderMap) -> String {
     let mut headers = headers.clone();
-    let shown = certificate.map(Issued::shown);
+    let shown = certificate.map(ClientCertificate::of);
     let credentials = authenticator.credentials(&mut headers, shown.as_ref());
     let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
     assert!(!left.iter().any(|name| *name == "authorization" || name.starts_with("x-remote-")), "{left:?}");
@@ -207,7 +205,7 @@ async fn groups(
     certificate: Option<&Issued>,
     lines: &[(&'static str, &'static str)],
 ) -> String {
-    let shown = certificate.map(Issued::shown);
+    let shown = certificate.map(ClientCertificate::of);
     let credentials = authenticator.credentials(&mut headers(lines), shown.as_ref());
     authenticator.user(&credentials, None, Importance::Usual).await.unwrap().groups.join(",")
 }
@@ -277,7 +275,7 @@ async fn tokens_in_subprotocols_of_websockets_count_as_unknown_credentials() {
         assert_eq!(requester.doubts.as_ref().unwrap().are_many(), are_many);
     }
     // What else the request proves its user by counts first, as for the API server.
-    let jane = client(&world.clients, "jane", "devs").shown();
+    let jane = ClientCertificate::of(&client(&world.clients, "jane", "devs"));
     let verified = authenticator.credentials(&mut headers(&[TOKEN, ("upgrade", "websocket")]), Some(&jane));
     assert!(matches!(verified, Credentials::Verified { .. }), "{verified:?}");
 }
@@ -294,7 +292,8 @@ async fn impersonating_requests_have_no_user_here() {
                 for lines in NOTHING.into_iter().chain([GOOD, BAD]) {
                     let mut headers = headers(lines);
                     headers.insert(HeaderName::from_static(name), HeaderValue::from_static(""));
-                    let credentials = authenticator.credentials(&mut headers, certificate.map(Issued::shown).as_ref());
+                    let credentials =
+                        authenticator.credentials(&mut headers, certificate.map(ClientCertificate::of).as_ref());
                     assert!(credentials.impersonates());
                     assert_eq!(
                         authenticator.user(&credentials, None, Importance::Usual).await,
@@ -304,7 +303,7 @@ async fn impersonating_requests_have_no_user_here() {
                 }
             }
         }
-        let credentials = delegated.credentials(&mut headers(&[(name, "x")]), Some(&stranger.shown()));
+        let credentials = delegated.credentials(&mut headers(&[(name, "x")]), Some(&ClientCertificate::of(&stranger)));
         assert!(matches!(credentials, Credentials::Refused));
         assert!(delegated.user(&credentials, None, Importance::Usual).await.is_err());
     }
@@ -314,7 +313,7 @@ async fn impersonating_requests_have_no_user_here() {
 async fn the_gateways_own_credentials_have_no_user() {
     let world = World::new().await;
     let trusted = Authenticator::trusted();
-    let jane = client(&world.clients, "jane", "devs").shown();
+    let jane = ClientCertificate::of(&client(&world.clients, "jane", "devs"));
     let mut headers = headers(&[GOOD, ASSERTED, &[("accept", "x")]].concat());
     let credentials = trusted.credentials(&mut headers, Some(&jane));
     assert!(matches!(credentials, Credentials::Gateway { impersonates: false }), "{credentials:?}");

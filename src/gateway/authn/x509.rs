@@ -5,7 +5,7 @@ use std::fmt::Write;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 
-use crate::{
+use base::{
     apimachinery::UserInfo,
     certificate::{Certificate, Unreadable},
 };
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use rcgen::{DnType, DnValue};
 
-    use crate::test_certificates::{authority, client, leaf};
+    use base::test_certificates::{authority, client, leaf};
 
     #[test]
     fn a_user_is_the_subject_of_a_certificate() {

@@ -5,8 +5,8 @@
 //! another. Requests that are ambiguous, or not about a resource, have no attributes and are never answered from
 //! memory.
 
-use crate::apimachinery::{FieldSelector, GroupVersionResource, LabelCondition, LabelSelector};
-use crate::apimachinery::{Query, ResourceRequest, Verb};
+use base::apimachinery::{FieldSelector, GroupVersionResource, LabelCondition, LabelSelector};
+use base::apimachinery::{Query, ResourceRequest, Verb};
 
 /// The attributes of a request, as authorizers see them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use http::Method;
 
-    use crate::apimachinery::{RequestInfo, Target};
+    use base::apimachinery::{RequestInfo, Target};
 
     fn attributes(method: &Method, url: &str) -> Attributes {
         let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));

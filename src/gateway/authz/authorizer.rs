@@ -10,13 +10,13 @@ use super::{
     review::{Asked, Question},
     verdicts::{Config, NotPermitted, Verdicts},
 };
-use crate::{
+use crate::upstream::Upstream;
+use base::{
     apimachinery::{GroupVersionResource, ObjectKey, UserInfo, Verb},
     fairness::{ClientKey, Importance},
     lifecycle::Tasks,
-    store::Scope,
-    upstream::Upstream,
 };
+use engine::store::Scope;
 
 /// Permission to read from memory once, and only what it was issued for. Only this module creates permits, and
 /// [`crate::serve`] reaches a store only through [`Permit::scope`]; code that forgets to authorize, or reads more than

@@ -3,10 +3,8 @@
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 
 use super::review::{PATH, is_allowed};
-use crate::{
-    apimachinery::UserInfo,
-    upstream::{ReviewError, Upstream},
-};
+use crate::upstream::{ReviewError, Upstream};
+use base::apimachinery::UserInfo;
 
 /// Asks `reviewer` whether the user may `get` the path. `None` if the answer is not conclusive.
 ///

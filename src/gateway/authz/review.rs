@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldSelectorRequirement, L
 use quick_cache::Equivalent;
 
 use super::attributes::Attributes;
-use crate::apimachinery::{FieldRequirement, LabelCondition, LabelRequirement, UserInfo, Verb};
+use base::apimachinery::{FieldRequirement, LabelCondition, LabelRequirement, UserInfo, Verb};
 
 /// API path of the reviews.
 pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    use crate::apimachinery::{RequestInfo, Target};
+    use base::apimachinery::{RequestInfo, Target};
 
     fn jane() -> UserInfo {
         UserInfo {

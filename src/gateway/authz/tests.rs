@@ -22,12 +22,14 @@ use tokio::{
 
 use super::{Attributes, Authorizer, Config, Lease, NotPermitted, Standing};
 use crate::{
-    apimachinery::{RequestInfo, Target, UserInfo},
     connector::test_server::{TestServer, full},
+    upstream::Upstream,
+};
+use base::{
+    apimachinery::{RequestInfo, Target, UserInfo},
     fairness::{ClientKey, Importance},
     lifecycle::Tasks,
     telemetry::ThreadLog,
-    upstream::Upstream,
 };
 
 const PODS: &str = "/api/v1/pods";

@@ -14,12 +14,12 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
-use crate::{
+use crate::upstream::{ReviewError, Upstream};
+use base::{
     fairness::{ClientKey, Importance, LowPart, Pace, PacedTurns, Share, Shares, Surge, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
-    upstream::{ReviewError, Upstream},
 };
 
 /// Cached verdicts.

@@ -20,15 +20,17 @@ use super::{
     staleness::StalenessLimit,
 };
 use crate::{
+    peers::Peers,
+    upstream::{Discovery, Upstream},
+};
+use base::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot, ResourceVersion},
     fairness::ClientKey,
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
-    peers::Peers,
-    store::HistoryLimits,
     telemetry::{limit_reached, show_limit},
-    upstream::{Discovery, Upstream},
 };
+use engine::store::HistoryLimits;
 
 /// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;

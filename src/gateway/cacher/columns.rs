@@ -9,12 +9,9 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::single_flight::{Join, SingleFlight};
-use crate::{
-    apimachinery::GroupVersionResource,
-    encode::table::{Columns, Release, Unprintable, has_printer},
-    telemetry::Chain,
-    upstream::{Crd, ResourceListWatch},
-};
+use crate::upstream::{Crd, ResourceListWatch};
+use base::{apimachinery::GroupVersionResource, telemetry::Chain};
+use engine::encode::table::{Columns, Release, Unprintable, has_printer};
 
 /// How long a Table waits for upstream's column definitions before it is forwarded.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);

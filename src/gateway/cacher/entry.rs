@@ -8,7 +8,9 @@ use tokio::{
 };
 
 use super::{NotCached, instance::Instance};
-use crate::{apimachinery::Lot, fanout::EndCause, peers::LowestLot};
+use crate::peers::LowestLot;
+use base::apimachinery::Lot;
+use engine::fanout::EndCause;
 
 /// The state of a store. Readers check it or wait for it, and the store's own task changes it.
 #[derive(Debug)]

@@ -17,12 +17,16 @@ use super::{
     sink::CacherSink,
 };
 use crate::{
-    apimachinery::{Encoding, GroupVersionResource, selectable_fields},
-    fanout::EndCause,
     peers::ResourcePeers,
-    reflector::{Collection, Reflector, Settings},
-    telemetry::{CacheMetrics, Chain},
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
+};
+use base::{
+    apimachinery::{Encoding, GroupVersionResource, selectable_fields},
+    telemetry::{CacheMetrics, Chain},
+};
+use engine::{
+    fanout::EndCause,
+    reflector::{Collection, Reflector, Settings},
 };
 
 /// How long a resource that cannot be cached is not looked up again.

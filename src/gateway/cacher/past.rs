@@ -15,12 +15,14 @@ use tokio::{
 };
 
 use super::instance::Instance;
-use crate::{
+use base::{
     apimachinery::ResourceVersion,
     fairness::ClientKey,
+    telemetry::{Chain, limit_reached},
+};
+use engine::{
     reflector::{self, Failure, NoPast},
     store::{NotBefore, Reader},
-    telemetry::{Chain, limit_reached},
 };
 
 /// How long further clients are awaited before upstream is asked: after a restart they come together.
@@ -293,7 +295,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::store::{HistoryLimits, Objects, Schema, Shape, store};
+    use engine::store::{HistoryLimits, Objects, Schema, Shape, store};
 
     fn version(number: u64) -> ResourceVersion {
         ResourceVersion::new(number).unwrap()

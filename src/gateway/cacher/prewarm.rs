@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::{Cachers, NotCached, cachers::Shared};
-use crate::{
+use base::{
     apimachinery::{Encoding, GroupResource, GroupVersionResource},
     telemetry::Chain,
 };

@@ -1,5 +1,5 @@
 //! Proves that a store is as recent as upstream itself, and as the other stores of its resource
-//! ([`crate::manual::consistency`]).
+//! (the manual's chapter `consistency`).
 
 use std::time::Duration;
 
@@ -14,11 +14,10 @@ use super::{
     single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
 };
-use crate::{
-    apimachinery::ResourceVersion,
+use base::{apimachinery::ResourceVersion, telemetry::limit_reached};
+use engine::{
     reflector::{Evidence, Failure, ListWatch, StorageEvidence, head_version},
     store::{Advance, Reader},
-    telemetry::limit_reached,
 };
 
 /// The maximum time for upstream to report its head version: more than it needs, less than a client waits.
@@ -257,7 +256,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{
+    use engine::{
         reflector::{ByteStream, ListPage, ListRequest, WatchRequest},
         store::{HistoryLimits, Objects, Schema, Shape, Writer, store},
     };
@@ -267,20 +266,23 @@ mod tests {
         head: u64,
     }
 
-    impl ByteStream for () {
+    /// A stream of nothing.
+    struct Silent;
+
+    impl ByteStream for Silent {
         async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
             None
         }
     }
 
     impl ListWatch for Mute {
-        type Stream = ();
+        type Stream = Silent;
 
-        async fn list(&self, _: ListRequest) -> Result<(), Failure> {
+        async fn list(&self, _: ListRequest) -> Result<Silent, Failure> {
             Err(Failure::Unavailable)
         }
 
-        async fn watch(&self, _: WatchRequest) -> Result<(), Failure> {
+        async fn watch(&self, _: WatchRequest) -> Result<Silent, Failure> {
             pending().await
         }
 

@@ -14,11 +14,9 @@ use std::{
 use tokio::time::{Instant, timeout};
 
 use super::single_flight::{Join, SingleFlight};
-use crate::{
-    apimachinery::ResourceVersion,
-    reflector::{Failure, ListWatch},
-    upstream::Crd,
-};
+use crate::upstream::Crd;
+use base::apimachinery::ResourceVersion;
+use engine::reflector::{Failure, ListWatch};
 
 /// How long an answer counts for versions that were proven before: the server that answers for the resource may change
 /// without a new version.

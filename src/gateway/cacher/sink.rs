@@ -7,7 +7,7 @@ use super::{
     entry::Entry,
     instance::{Instance, Resource},
 };
-use crate::{
+use engine::{
     encode::BookmarkTemplate,
     fanout::EndCause,
     reflector::{Bridged, Condition, Failure, Filled, Health, Loss, Sink, Unbridged},

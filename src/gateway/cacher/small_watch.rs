@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::{
-    apimachinery::ResourceVersion,
+use base::apimachinery::ResourceVersion;
+use engine::{
     reflector::{EventStream, Failure, ListWatch, UpstreamEvent, WatchFrom, WatchRequest},
     store::Schema,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The maximum age of a store's state ([`crate::reflector::Health::age`]).
+/// The maximum age of a store's state ([`engine::reflector::Health::age`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StalenessLimit {
     /// Beyond this age the gateway is not ready. `None` for no limit.

@@ -7,10 +7,8 @@ use super::{
     cachers::StoreKey,
     entry::{Entry, Restart},
 };
-use crate::{
-    apimachinery::{Encoding, GroupVersionResource},
-    fanout::Behind,
-};
+use base::apimachinery::{Encoding, GroupVersionResource};
+use engine::fanout::Behind;
 
 /// The current state of one store.
 #[derive(Clone, Debug)]

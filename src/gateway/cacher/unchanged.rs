@@ -1,6 +1,7 @@
 //! Shows that upstream's objects at a version from before the fill are those in the store, without a watch.
 
-use crate::{apimachinery::ResourceVersion, reflector::Failure, store::Snapshot};
+use base::apimachinery::ResourceVersion;
+use engine::{reflector::Failure, store::Snapshot};
 
 /// Asks upstream on behalf of all callers of one store, one question at a time.
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::{HistoryLimits, Object, Objects, Schema, Shape, store};
+    use engine::store::{HistoryLimits, Object, Objects, Schema, Shape, store};
 
     fn version(number: u64) -> ResourceVersion {
         ResourceVersion::new(number).unwrap()

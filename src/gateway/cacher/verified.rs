@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeMap, iter::Peekable, sync::Arc};
 
-use crate::{
-    apimachinery::{ObjectKey, ResourceVersion},
-    reflector::Failure,
-    store::Object,
-};
+use base::apimachinery::{ObjectKey, ResourceVersion};
+use engine::{reflector::Failure, store::Object};
 
 /// A page of a `PartialObjectMetadataList`, or as much of a page of whole objects.
 #[derive(Debug, serde::Deserialize)]
@@ -122,7 +119,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::store::{Schema, Shape};
+    use engine::store::{Schema, Shape};
 
     fn version(number: u64) -> ResourceVersion {
         ResourceVersion::new(number).unwrap()

@@ -10,7 +10,7 @@ use super::{
     instance::Instance,
     verified::{Difference, MetadataPage},
 };
-use crate::{reflector::Failure, store::Object};
+use engine::{reflector::Failure, store::Object};
 
 /// Stores with fewer objects are not verified: they can be checked with an ordinary list.
 const OBJECTS_MIN: usize = 100;
@@ -160,7 +160,7 @@ async fn look(instance: &Arc<Instance>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apimachinery::ObjectKey;
+    use base::apimachinery::ObjectKey;
 
     #[test]
     fn a_difference_needs_two_sightings_and_a_missing_version_three() {

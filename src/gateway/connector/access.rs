@@ -18,7 +18,7 @@ use tower::{
     util::{BoxCloneSyncService, option_layer},
 };
 
-use crate::{
+use base::{
     config::{Redacted, TokenFile, with_needed_authorities},
     lifecycle::Tasks,
 };

@@ -1,7 +1,7 @@
 //! Errors in the configuration of the connection to upstream.
 
 use super::client_certificate::CertificateError;
-use crate::config::{Redacted, TokenFileError};
+use base::config::{Redacted, TokenFileError};
 
 /// Why the configuration of the connection to upstream cannot be used.
 #[derive(Debug, thiserror::Error)]

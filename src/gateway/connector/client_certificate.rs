@@ -15,9 +15,9 @@ use super::{
     breaker::Breaker,
     presented::{Presented, is_same},
 };
-use crate::config::{PemError, TlsFiles, TlsPem};
-use crate::lifecycle::Tasks;
-use crate::telemetry::{self, Chain};
+use base::config::{PemError, TlsFiles, TlsPem};
+use base::lifecycle::Tasks;
+use base::telemetry::{self, Chain};
 
 /// How often the files are checked: much more often than certificates are replaced, long before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);

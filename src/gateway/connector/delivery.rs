@@ -3,7 +3,7 @@
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
 
-use crate::fairness::ClientKey;
+use base::fairness::ClientKey;
 
 use super::{
     RequestBody, ResponseBody, Retry, SendError,

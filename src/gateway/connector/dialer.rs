@@ -28,7 +28,7 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt, util::BoxCloneSyncService};
 
-use crate::config::Redacted;
+use base::config::Redacted;
 
 use super::{
     BoxError, BuildError,

@@ -12,7 +12,7 @@ use super::{
     servers::NoServer,
     unprocessed::is_unprocessed,
 };
-use crate::telemetry::{caused_by, causes};
+use base::telemetry::{caused_by, causes};
 
 /// Why a request has no answer. An answer of any status is not an error.
 #[derive(Debug, thiserror::Error)]

@@ -79,7 +79,7 @@ use reachable::Reachable;
 use refusals::{Refusal, Refusals};
 use target::Target;
 
-use crate::{
+use base::{
     config::{ProxyHeaders, ServerAddress, TlsFiles},
     lifecycle::Tasks,
 };

@@ -14,7 +14,7 @@ use super::{
     servers::Choice,
     target::Target,
 };
-use crate::apimachinery::Status;
+use base::apimachinery::Status;
 
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
 const OWN: PoolSettings = PoolSettings { choice: Choice::OneVersion, ..PoolSettings::own("upstream_own_requests", 20) };

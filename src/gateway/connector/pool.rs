@@ -13,7 +13,7 @@ use hyper_util::{
 };
 use tokio::sync::Semaphore;
 
-use crate::{
+use base::{
     fairness::{ClientKey, Shares, is_scarce, share_of},
     telemetry::{limit_reached, show_limit},
 };

@@ -8,7 +8,7 @@ use super::{
     lasting::{Current, Lasting},
     notice::bounded,
 };
-use crate::telemetry::Chain;
+use base::telemetry::Chain;
 
 /// What the last requests found out. Clones share it.
 #[derive(Clone, Debug, Default)]

@@ -16,7 +16,7 @@ use super::{
     TroubleKind,
     notice::{Notice, bounded},
 };
-use crate::telemetry::limit_reached;
+use base::telemetry::limit_reached;
 
 /// The maximum number of paths that are kept.
 const PATHS_MAX: usize = 32;

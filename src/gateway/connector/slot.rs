@@ -2,7 +2,7 @@
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::fairness::Share;
+use base::fairness::Share;
 
 /// A request's place on a connection, released on drop.
 #[derive(Debug)]

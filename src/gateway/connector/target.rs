@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{BuildError, Probed, Reachable, Refusals};
-use crate::config::Redacted;
+use base::config::Redacted;
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
 ///

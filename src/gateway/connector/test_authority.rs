@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
 use rustls::{RootCertStore, ServerConfig, pki_types::CertificateDer, server::WebPkiClientVerifier};
 
-use crate::test_certificates::{Issued, authority, leaf};
+use base::test_certificates::{Issued, authority, leaf};
 
 /// A certificate authority with its own key.
 pub(crate) struct Authority(Issued);

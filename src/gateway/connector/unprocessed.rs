@@ -4,7 +4,7 @@ use std::error::Error;
 
 use h2::Reason;
 
-use crate::telemetry::caused_by;
+use base::telemetry::caused_by;
 
 /// Whether the error says so. It does if upstream ended an HTTP/2 connection gracefully, and the request's stream is
 /// above the last one that it takes (RFC 9113, 6.8; streams below end with other errors), or if it refused the stream

@@ -8,7 +8,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::{connector::ResponseBody, fairness::Share};
+use crate::connector::ResponseBody;
+use base::fairness::Share;
 
 /// Upstream's body, unchanged. Dropping it before the end cancels the request upstream.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use http::Request;
 use super::ForwardError;
 use crate::authn::Credentials;
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, Outbound, RequestBody};
-use crate::fairness::ClientKey;
+use base::fairness::ClientKey;
 
 /// How users that the gateway has verified are named to upstream.
 #[derive(Clone, Debug)]

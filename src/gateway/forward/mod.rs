@@ -24,8 +24,8 @@ use tokio::{
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
-use crate::fairness::{ClientKey, Pace, PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
-use crate::lifecycle::Tasks;
+use base::fairness::{ClientKey, Pace, PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
+use base::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
 pub use error::ForwardError;

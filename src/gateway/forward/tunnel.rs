@@ -3,7 +3,8 @@
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use crate::{connector::Slot, fairness::Share};
+use crate::connector::Slot;
+use base::fairness::Share;
 
 /// Buffer size for each direction, in bytes.
 const BUFFER_BYTES: usize = 16 << 10;

@@ -10,11 +10,13 @@ use super::{
     route::ReadVerb,
 };
 use crate::{
-    apimachinery::{RequestInfo, Status, UserInfo},
     audit::{self, AuditLog, Event, Place, User},
     cacher::{FILL_WAITERS_MAX, PROOF_WAITERS_MAX},
-    fairness::{ClientKey, ClientShares, Share, Shares, share_of},
     serve::{self, ForwardReason},
+};
+use base::{
+    apimachinery::{RequestInfo, Status, UserInfo},
+    fairness::{ClientKey, ClientShares, Share, Shares, share_of},
 };
 
 /// The bounds on watches, and the audit log. Cheap to clone.
@@ -186,7 +188,8 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{audit::Mode, lifecycle::Tasks};
+    use crate::audit::Mode;
+    use base::lifecycle::Tasks;
 
     #[test]
     fn one_client_has_a_quarter_of_the_reads_that_wait() {

@@ -17,10 +17,8 @@ use super::{
     pages::{self, NamedPage},
     refusal::Refusal,
 };
-use crate::{
-    apimachinery::{Origin, RequestInfo, normal_host},
-    listener::{self, Connection},
-};
+use crate::listener::{self, Connection};
+use base::apimachinery::{Origin, RequestInfo, normal_host};
 
 /// The names that clients on TCP may use for the gateway, and the web pages that may send requests. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use super::{
     served::Served,
     takeover::{Followed, Forwarded, Next},
 };
-use crate::telemetry::Outcome;
+use base::telemetry::Outcome;
 
 /// The body that is sent to the client.
 #[derive(Debug)]

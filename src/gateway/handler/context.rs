@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use http::Uri;
 use tokio::time::Instant;
 
-use crate::{
+use crate::{authn::Credentials, authz::Attributes};
+use base::{
     apimachinery::{RequestInfo, ResourceRequest},
-    authn::Credentials,
-    authz::Attributes,
     fairness::Importance,
 };
 

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::route::{ReadOptions, Route, is_table};
 use crate::{
-    apimachinery::{
-        Encoding, Freshness, Lot, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
-    },
     cacher::{Cachers, Instance, NotCached},
     serve::{self, ForwardReason, MostRecent},
+};
+use base::apimachinery::{
+    Encoding, Freshness, Lot, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
 };
 
 /// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
@@ -119,7 +119,7 @@ mod tests {
     use http::{Method, Request};
 
     use super::*;
-    use crate::apimachinery::RequestInfo;
+    use base::apimachinery::RequestInfo;
 
     #[test]
     fn only_reads_that_a_filled_cache_answers_wait_for_the_fill() {

@@ -27,18 +27,20 @@ use super::{
     takeover::Candidate,
 };
 use crate::{
-    apimachinery::{RequestInfo, Verb},
     authn::{Authenticator, Requester, Weight},
     authz::Authorizer,
     cacher::Cachers,
     connector,
-    fairness::{AnswerRoom, Importance},
     forward::Forward,
-    lifecycle::Tasks,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read, Unanswered, WorkTurns},
-    telemetry::Outcome,
     traces::Stage,
+};
+use base::{
+    apimachinery::{RequestInfo, Verb},
+    fairness::{AnswerRoom, Importance},
+    lifecycle::Tasks,
+    telemetry::Outcome,
 };
 
 /// How long a watch that has data for its client may stay unread. By then history no longer holds that data (with the

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
 use super::refusal::Refusal;
-use crate::apimachinery::{Origin, RequestInfo, Target};
+use base::apimachinery::{Origin, RequestInfo, Target};
 
 /// A web page of another origin that the configuration names: its `Origin`, as the browser sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    apimachinery::{Lot, PEER},
     connector,
     serve::{self, ForwardReason, Read},
     traces::Stage,
 };
+use base::apimachinery::{Lot, PEER};
 
 /// Whether another gateway asks for an answer from memory, and for no other.
 pub(super) fn is_asking(headers: &HeaderMap) -> bool {

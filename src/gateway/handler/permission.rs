@@ -6,11 +6,13 @@ use tokio::time::Instant;
 
 use super::{context::RequestContext, record::Record};
 use crate::{
-    apimachinery::{ResourceRequest, UserInfo},
     authn::{Authenticator, Credentials, Unauthenticated, client_of},
     authz::{Authorizer, Permit},
-    fairness::ClientKey,
     serve::ForwardReason,
+};
+use base::{
+    apimachinery::{ResourceRequest, UserInfo},
+    fairness::ClientKey,
 };
 
 /// Decides which client may read what. Cheap to clone.

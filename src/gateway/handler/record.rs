@@ -7,13 +7,15 @@ use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::{
-    apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo, Verb},
     serve,
+    traces::{Stage, Trace, Tracer},
+};
+use base::{
+    apimachinery::{GroupResource, RequestInfo, ResourceRequest, Target, UserInfo, Verb},
     telemetry::{
         AccessLines, AccessRecord, CLIENT_CLOSED, Client, Finished, OpenWatch, Outcome, RequestMetrics, TopClients,
         access_log,
     },
-    traces::{Stage, Trace, Tracer},
 };
 
 /// Where finished requests are reported. Cheap to clone.

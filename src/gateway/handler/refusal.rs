@@ -1,10 +1,10 @@
 //! Why memory gives no answer: the request is forwarded, or refused.
 
 use crate::{
-    apimachinery::Lot,
     listener::Malformed,
     serve::{ForwardReason, Unanswered},
 };
+use base::apimachinery::Lot;
 
 /// Why memory gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

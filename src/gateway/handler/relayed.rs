@@ -13,9 +13,9 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::{
+use crate::forward::ForwardedBody;
+use base::{
     apimachinery::{Encoding, Representation, ResponseKind, View},
-    forward::ForwardedBody,
     lifecycle::Spread,
 };
 

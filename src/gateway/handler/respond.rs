@@ -5,10 +5,12 @@ use http::{HeaderValue, Response, header};
 
 use super::refusal::Refusal;
 use crate::{
-    apimachinery::{Status, Verb},
     connector::{Fault, Retry, SendError},
     forward::ForwardError,
     serve,
+};
+use base::{
+    apimachinery::{Status, Verb},
     telemetry::Chain,
 };
 

@@ -6,13 +6,13 @@ use http::{Method, Request, header};
 use memchr::memmem;
 
 use crate::{
-    apimachinery::{
-        self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
-        Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
-    },
     cacher::Cachers,
     forward,
     serve::{self, ForwardReason, MostRecent, SMALL_ANSWER},
+};
+use base::apimachinery::{
+    self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
+    Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
 };
 
 /// A read that memory may answer.
@@ -203,7 +203,7 @@ pub(super) fn unanswerable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apimachinery::GroupVersionResource;
+    use base::apimachinery::GroupVersionResource;
 
     fn decided(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<ReadVerb, ForwardReason> {
         let mut builder = Request::builder().method(method).uri(path);

@@ -6,12 +6,8 @@ use std::{collections::HashSet, time::Duration};
 use http::{HeaderMap, Method, Request, header};
 
 use super::{filling, route};
-use crate::{
-    apimachinery::{ObjectKey, RequestInfo},
-    authn::Authenticator,
-    authz::agreement,
-    listener, serve,
-};
+use crate::{authn::Authenticator, authz::agreement, listener, serve};
+use base::apimachinery::{ObjectKey, RequestInfo};
 
 pub(super) const CONFIG: serve::Config = serve::Config {
     freshness_wait: Duration::from_millis(100),

@@ -12,10 +12,8 @@ use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
 
 use super::account::InFlight;
-use crate::{
-    fairness::{Room, Turn},
-    serve::{self, ClientTurns},
-};
+use crate::serve::{self, ClientTurns};
+use base::fairness::{Room, Turn};
 
 /// The body of an answer from memory.
 pub(super) struct Served {

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::{serve, telemetry::AccessLines};
+use crate::serve;
+use base::telemetry::AccessLines;
 
 /// The current settings. Cheap to clone; all clones change together.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! The stages of the request path, as one value that every request shares.
 
 use super::{account::Accounts, admission::Admission, permission::Permission, record::Journal, settings::Settings};
-use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, lifecycle::Tasks, serve::WorkTurns};
+use crate::{cacher::Cachers, forward::Forward, serve::WorkTurns};
+use base::{fairness::AnswerRoom, lifecycle::Tasks};
 
 /// The stages that a request goes through.
 #[derive(Debug)]

@@ -31,13 +31,15 @@ use super::{
     stages::Stages,
 };
 use crate::{
+    cacher::{Instance, WantedVersion},
+    connector,
+    serve::{self, ForwardReason, Read, Told},
+};
+use base::{
     apimachinery::{
         IncludeObject, Representation, ResourceVersion, ResponseKind, Target, Verb, WatchOptions, WatchStart,
     },
-    cacher::{Instance, WantedVersion},
-    connector,
     fairness::{ClientKey, ClientRoom, Importance, Room},
-    serve::{self, ForwardReason, Read, Told},
 };
 
 /// How often a cache that could not be filled, or lags, is checked, and whether events can be logged again; for what

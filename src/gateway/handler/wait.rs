@@ -10,11 +10,13 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    apimachinery::{Representation, Verb},
     cacher::{Instance, Resumed},
-    fairness::{ClientKey, Share},
     listener::Connection,
     serve::ForwardReason,
+};
+use base::{
+    apimachinery::{Representation, Verb},
+    fairness::{ClientKey, Share},
 };
 
 /// The store that a read finds, or why there is none.

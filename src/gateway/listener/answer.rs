@@ -24,7 +24,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{activity::Activity, in_flight::AnswerPlace};
-use crate::telemetry;
+use base::telemetry;
 
 /// The metrics' name for the limit on finite answers.
 const BRIEF_LIMIT: &str = "answer_seconds";

@@ -14,9 +14,9 @@ use tokio::{
     sync::{Mutex, mpsc},
 };
 
-use crate::config::{Address, ListenerConfig};
 use crate::listener::io::Io;
 use crate::listener::tls::{Tls, TlsError};
+use base::config::{Address, ListenerConfig};
 
 /// A listening socket and its TLS certificate.
 #[derive(Debug)]

@@ -99,8 +99,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio_rustls::TlsConnector;
 
-    use crate::config::{ListenerTls, TlsFiles};
     use crate::listener::tls::{Tls, tests::write_certificate};
+    use base::config::{ListenerTls, TlsFiles};
 
     /// Presents the given certificate, if any.
     #[derive(Debug)]
@@ -170,7 +170,7 @@ mod tests {
         let (config, _) = write_certificate(folder);
         let TlsFiles { cert_file, key_file } = &config.files;
         let [cert, key] = [cert_file, key_file].map(|file| std::fs::read(file).unwrap());
-        config.files.certified_key(&crate::config::TlsPem { cert, key }).unwrap()
+        config.files.certified_key(&base::config::TlsPem { cert, key }).unwrap()
     }
 
     fn of(certified: &CertifiedKey) -> Option<Arc<ClientCertificate>> {

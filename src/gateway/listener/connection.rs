@@ -11,7 +11,6 @@ use std::{
 
 use tokio::time::{Sleep, sleep};
 
-use crate::lifecycle::Tasks;
 use crate::listener::activity::Activity;
 use crate::listener::answer::Overdue;
 use crate::listener::in_flight::Address;
@@ -19,7 +18,8 @@ use crate::listener::io::Io;
 use crate::listener::protocol::{Protocol, Served, open};
 use crate::listener::requests::Requests;
 use crate::listener::{Connection, Handler};
-use crate::telemetry::{self, Chain, ConnectionError, caused_by};
+use base::lifecycle::Tasks;
+use base::telemetry::{self, Chain, ConnectionError, caused_by};
 
 /// Time limit for the first request's head.
 const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -175,10 +175,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio_util::sync::CancellationToken;
 
-    use crate::lifecycle::Drained;
     use crate::listener::protocol::IDLE_TIMEOUT;
     use crate::listener::requests::REQUEST_HEADER_BYTES_MAX;
     use crate::listener::requests::REQUEST_HEADERS_MAX;
+    use base::lifecycle::Drained;
 
     const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 

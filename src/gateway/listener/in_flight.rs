@@ -25,7 +25,7 @@ use std::{
 use bytes::Bytes;
 use dashmap::DashMap;
 
-use crate::{fairness::ClientKey, telemetry::limit_reached};
+use base::{fairness::ClientKey, telemetry::limit_reached};
 
 /// The bytes of a request's head for which one place suffices: more than most requests have.
 const HEAD_OF_ONE_PLACE: usize = 8 << 10;
@@ -158,10 +158,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        lifecycle::Tasks,
-        listener::{Connection, Handler, LongRunning, Protocol, Tie, activity::Activity, serve_connection},
-    };
+    use crate::listener::{Connection, Handler, LongRunning, Protocol, Tie, activity::Activity, serve_connection};
+    use base::lifecycle::Tasks;
 
     fn peer(address: &str) -> Option<SocketAddr> {
         Some(SocketAddr::new(address.parse().unwrap(), 1))

@@ -84,3 +84,12 @@ pub struct ClientCertificate {
     /// SHA-256 over the whole chain.
     pub fingerprint: [u8; 32],
 }
+
+#[cfg(test)]
+impl ClientCertificate {
+    /// That of a client that presents the certificate alone.
+    pub(crate) fn of(issued: &base::test_certificates::Issued) -> Self {
+        let fingerprint = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &issued.der());
+        Self { chain: vec![issued.der()], fingerprint: fingerprint.as_ref().try_into().unwrap() }
+    }
+}

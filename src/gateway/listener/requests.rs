@@ -20,10 +20,8 @@ use super::{
     in_flight::AnswerPlace,
     io::Io,
 };
-use crate::{
-    listener::{Connection, Handler},
-    telemetry::limit_reached,
-};
+use crate::listener::{Connection, Handler};
+use base::telemetry::limit_reached;
 
 /// When a request may be repeated that was refused because its address has too many in flight, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");

@@ -14,9 +14,9 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::{ListenerTls, PemError, TlsFiles, TlsPem};
 use crate::listener::client_auth::AnyAuthority;
-use crate::telemetry::{self, Chain};
+use base::config::{ListenerTls, PemError, TlsFiles, TlsPem};
+use base::telemetry::{self, Chain};
 
 /// Why TLS cannot be used on a listener.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +130,7 @@ pub(super) mod tests {
     use std::{fs, path::Path};
     use tokio_rustls::TlsConnector;
 
-    use crate::config::{TlsPolicy, TlsVersion};
+    use base::config::{TlsPolicy, TlsVersion};
 
     /// Writes a self-signed certificate for `localhost` and returns it.
     pub(in crate::listener) fn write_certificate(folder: &Path) -> (ListenerTls, CertificateDer<'static>) {

@@ -6,11 +6,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
-use crate::{
-    connector::ResponseBody,
-    reflector::{ByteStream, Failure},
-    telemetry::limit_reached,
-};
+use crate::connector::ResponseBody;
+use base::telemetry::limit_reached;
+use engine::reflector::{ByteStream, Failure};
 
 /// The maximum size of a state, in bytes: that of a list of upstream.
 const BYTES_MAX: usize = 4 << 30;

@@ -1,5 +1,5 @@
 //! Asks other gateways of the same cluster for the state of a resource, so that a new replica costs the API server no
-//! list ([`crate::manual::consistency`], "Peers").
+//! list (the manual's chapter `consistency`, "Peers").
 //!
 //! A question is an ordinary list with the gateway's own credentials and one header, which requires an answer from
 //! memory or none. It is never forwarded and never starts a cache, so a question never causes another one.
@@ -18,14 +18,16 @@ use tokio::{
 use uuid::Uuid;
 
 use crate::{
+    connector::{BuildError, Connector, PeerRequests, RequestBody, ResponseBody, SendError},
+    upstream::{Crd, Upstream},
+};
+use base::{
     apimachinery::{
         Encoding, GroupVersionResource, Lot, PEER, Provenance, Representation, ResourceVersion, ResponseKind, View,
     },
-    connector::{BuildError, Connector, PeerRequests, RequestBody, ResponseBody, SendError},
-    reflector::{self, PeerOutcome},
     telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
-    upstream::{Crd, Upstream},
 };
+use engine::reflector::{self, PeerOutcome};
 
 use search::{End, Question, SEARCH_MAX, Search};
 use standing::{Failed, Standing};

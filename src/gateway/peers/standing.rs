@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::search::Heard;
-use crate::{apimachinery::Lot, reflector::PeerOutcome};
+use base::apimachinery::Lot;
+use engine::reflector::PeerOutcome;
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
 const WARN_EVERY: Duration = Duration::from_secs(60);

@@ -5,16 +5,18 @@ use crate::{
     admin::MetricsAccess,
     authn::{self, Authenticator},
     authz::{self, Authorizer},
+    connector::Connector,
+    forward::{Assertion, Forward},
+    handler::{Admission, Clients},
+    upstream::Upstream,
+};
+use base::{
     config::{
         Address, AuthenticationConfig, ClientsConfig, Config, DelegatedConfig, IdentityConfig, ListenerConfig,
         MetricsAuthorization, RequestHeaderConfig, UpstreamConfig,
     },
-    connector::Connector,
     fairness::Shares,
-    forward::{Assertion, Forward},
-    gateway::{Admission, Clients},
     lifecycle::Tasks,
-    upstream::Upstream,
 };
 
 /// `shares` limits forwarded requests per client. Also the servers of reviews, where these are other ones.

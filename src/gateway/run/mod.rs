@@ -19,22 +19,24 @@ use crate::{
     audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
     cacher::{self, Cachers, Readiness, StalenessLimit},
+    connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
+    handler::{Accounts, Gateway, Journal, Settings},
+    listener::{self, BindError, Bound, GivesWay, Places},
+    serve::{self, MostRecent},
+    status::{self, Configured},
+    traces::{self, Tracer},
+    upstream::{Discovery, Upstream},
+};
+use base::{
     config::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
-    connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     fairness::{AnswerRoom, Shares},
-    gateway::{Accounts, Gateway, Journal, Settings},
     lifecycle::{Drained, Tasks},
-    listener::{self, BindError, Bound, GivesWay, Places},
-    serve::{self, MostRecent},
-    status::{self, Configured},
-    store::HistoryLimits,
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
-    traces::{self, Tracer},
-    upstream::{Discovery, Upstream},
 };
+use engine::store::HistoryLimits;
 
 /// The sockets of the gateway.
 #[derive(Debug)]

@@ -3,12 +3,10 @@
 use http::Uri;
 
 use super::{RunError, Sockets};
-use crate::{
+use crate::{connector::Connector, peers::Peers, upstream::Upstream};
+use base::{
     config::{CacheConfig, PeersConfig, PemFile},
-    connector::Connector,
     lifecycle::Tasks,
-    peers::Peers,
-    upstream::Upstream,
 };
 
 /// The peers of the configuration, asked with the credentials of `access`; `None` if there are none.

@@ -11,16 +11,12 @@ use tokio_util::sync::CancellationToken;
 use super::{
     access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config, tell_doubts, tell_ineffective,
 };
-use crate::{
-    authn::Authenticator,
-    cacher::Cachers,
+use crate::{authn::Authenticator, cacher::Cachers, handler::Settings, listener::Places, traces::Tracer};
+use base::{
     config::{ClientsConfig, Config, ConfigFile, LoadError},
     fairness::{AnswerRoom, Shares},
-    gateway::Settings,
     lifecycle::Hangups,
-    listener::Places,
     telemetry::{Chain, LogLevel, config_needs_restart, config_reloaded},
-    traces::Tracer,
 };
 
 /// How often the file is checked: it takes a minute anyway until a changed ConfigMap reaches a pod.

@@ -9,17 +9,19 @@ use super::{
     rights::{self, Asker, Right, RightState},
 };
 use crate::{
-    apimachinery::{GroupResource, GroupVersionResource},
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
+    connector::{BuildError, Connector, TroubleKind, Usage, Verdict},
+    peers::PeerTroubleKind,
+    upstream::{Discovery, ServedBy, Upstream},
+};
+use base::{
+    apimachinery::{GroupResource, GroupVersionResource},
     config::{
         ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile, Problem, ServerAddress,
         UpstreamConfig, meant,
     },
-    connector::{BuildError, Connector, TroubleKind, Usage, Verdict},
     lifecycle::Tasks,
-    peers::PeerTroubleKind,
     telemetry::Chain,
-    upstream::{Discovery, ServedBy, Upstream},
 };
 
 /// What the API servers of a configuration have shown.
@@ -315,10 +317,8 @@ mod tests {
     use http_body_util::BodyExt;
     use serde_json::{Value, json};
 
-    use crate::{
-        config::Overrides,
-        connector::test_server::{TestServer, full},
-    };
+    use crate::connector::test_server::{TestServer, full};
+    use base::config::Overrides;
 
     /// A server of pods, which denies what is in `denied`: `VERB RESOURCE`.
     async fn looked_up(fields: &str, denied: &'static [&'static str]) -> (Vec<String>, Vec<String>) {
@@ -479,7 +479,7 @@ mod tests {
         let (peer, folder) =
             (TestServer::start_tls(|_| async { Response::new(full("{}")) }).await, tempfile::tempdir().unwrap());
         let (url, ca) = (peer.config.cluster_url.to_string(), folder.path().join("ca.crt"));
-        std::fs::write(&ca, crate::test_certificates::authority("another").pem()).unwrap();
+        std::fs::write(&ca, base::test_certificates::authority("another").pem()).unwrap();
         let fields = format!("cache: {{peers: {{addresses: ['{url}'], caFile: '{}'}}}}", ca.display());
         let (problems, notes) = looked_up(&fields, &[]).await;
         let told = format!(

@@ -7,11 +7,8 @@ use k8s_openapi::api::{
     },
 };
 
-use crate::{
-    apimachinery::GroupResource,
-    telemetry::Chain,
-    upstream::{ReviewError, Upstream},
-};
+use crate::upstream::{ReviewError, Upstream};
+use base::{apimachinery::GroupResource, telemetry::Chain};
 
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 

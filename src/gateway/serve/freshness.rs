@@ -8,12 +8,14 @@ use super::{
     work::Work,
 };
 use crate::{
-    apimachinery::{Freshness, ResourceVersion},
     cacher::{Instance, Unproven},
-    fairness::UsedUp,
     serve::Config,
-    store::{Extract, Predicate, View},
 };
+use base::{
+    apimachinery::{Freshness, ResourceVersion},
+    fairness::UsedUp,
+};
+use engine::store::{Extract, Predicate, View};
 
 /// How long a read of an exact version waits for upstream to say that the objects' schema has not changed.
 const SCHEMA_WAIT: Duration = Duration::from_secs(3);
@@ -151,18 +153,20 @@ mod tests {
 
     use super::*;
     use crate::{
-        apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
         authz::{Attributes, Authorizer},
         cacher::{self, Cachers, StalenessLimit},
         connector::{Connector, test_server},
-        fairness::{AnswerRoom, ClientKey, Shares},
-        lifecycle::Tasks,
         serve::{self, WorkTurns},
-        sim::Sim,
-        store::HistoryLimits,
-        telemetry::TopClients,
         upstream::{Discovery, Upstream},
     };
+    use base::{
+        apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
+        fairness::{AnswerRoom, ClientKey, Shares},
+        lifecycle::Tasks,
+        telemetry::TopClients,
+    };
+    use engine::store::HistoryLimits;
+    use sim::Sim;
 
     const LONG: Duration = Duration::from_secs(300);
 

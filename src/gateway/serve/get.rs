@@ -8,9 +8,9 @@ use super::{
     table::Writer,
     work::Work,
 };
-use crate::{
-    apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate},
-    authz::Permit,
+use crate::authz::Permit;
+use base::apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate};
+use engine::{
     encode::{self, ListPosition},
     store::{Page, Scope},
 };

@@ -13,7 +13,7 @@ use super::{
     list_body::{CAN_BE_MADE, ListBody},
     table_body::TableBody,
 };
-use crate::encode::{self, GzipMember, GzipStream};
+use engine::encode::{self, GzipMember, GzipStream};
 
 /// Larger bodies, in bytes, are compressed for clients that accept it.
 pub(super) const THRESHOLD: usize = 128 << 10;
@@ -187,10 +187,10 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::{
-        apimachinery::ResourceVersion,
+    use crate::serve::Body;
+    use base::apimachinery::ResourceVersion;
+    use engine::{
         encode::Form,
-        serve::Body,
         store::{self, HistoryLimits, Object, Objects, Reader, Schema, Shape},
     };
 

@@ -4,8 +4,8 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
 use super::{Body, ForwardReason, Read, gzip};
-use crate::apimachinery::{Encoding, ResponseKind};
-use crate::encode::Form;
+use base::apimachinery::{Encoding, ResponseKind};
+use engine::encode::Form;
 
 /// Identifies a response in audit logs and to its client.
 pub const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");

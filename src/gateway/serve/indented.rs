@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::piece::{PIECE, piece_len};
-use crate::encode::Pretty;
+use engine::encode::Pretty;
 
 /// Indents what a body is made of.
 #[derive(Debug, Default)]

@@ -11,9 +11,9 @@ use super::{
     table::Writer,
     work::Work,
 };
-use crate::{
-    apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb},
-    authz::Permit,
+use crate::authz::Permit;
+use base::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb};
+use engine::{
     encode::{Form, ListEnvelope, ListPosition},
     store::{Extract, Leaf, NextPage, Object, Page, Predicate, Scope},
 };
@@ -206,7 +206,7 @@ async fn selection(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Schema, Shape};
+    use engine::store::{Schema, Shape};
 
     #[test]
     fn leaves_of_a_selected_list_have_bounded_bytes() {

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc, vec};
 use bytes::Bytes;
 
 use super::{indented::Indent, piece::PIECE};
-use crate::{
+use engine::{
     encode::{Form, LeafPiece, Pretty},
     store::Leaf,
 };
@@ -139,7 +139,7 @@ impl ListBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Object, Schema, Shape};
+    use engine::store::{Object, Schema, Shape};
 
     fn objects(sizes: &[usize]) -> Vec<Arc<Object>> {
         let schema = Schema::new(Shape::Custom, Vec::new());

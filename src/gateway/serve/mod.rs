@@ -36,9 +36,9 @@ use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-use crate::{
+use crate::cacher::Instance;
+use base::{
     apimachinery::{IncludeObject, Representation, ResourceRequest},
-    cacher::Instance,
     fairness::{ClientRoom, ClientShares},
     telemetry::Client,
 };

@@ -1,5 +1,5 @@
 //! Decides whether a get or a list of the most recent state is answered from memory after a proof, or forwarded: a pure
-//! function of the cost of both ([`crate::manual::consistency`]).
+//! function of the cost of both (the manual's chapter `consistency`).
 
 use std::time::Duration;
 

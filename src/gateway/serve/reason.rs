@@ -3,8 +3,8 @@
 use crate::{
     authz::{NotCovered, NotPermitted},
     cacher::NotCached,
-    store::NotEvaluated,
 };
+use engine::store::NotEvaluated;
 
 /// Appears in a field of the log and a label of a metric, and is what tests assert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

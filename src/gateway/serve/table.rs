@@ -8,8 +8,8 @@ use super::{
     table_body::{READ_AT_ONCE, TableBody},
     work::Work,
 };
-use crate::{
-    apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View},
+use base::apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View};
+use engine::{
     encode::{
         Form, ListPosition,
         table::{self, Columns, Release, Rows},

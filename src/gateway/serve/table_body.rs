@@ -5,7 +5,7 @@ use std::{mem, sync::Arc, vec};
 use bytes::Bytes;
 
 use super::{indented::Indent, list_body::CAN_BE_MADE, piece::PIECE};
-use crate::{encode::table::Rows, store::Object};
+use engine::{encode::table::Rows, store::Object};
 
 /// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
 /// reads its object from the beginning.
@@ -67,7 +67,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::{
+    use engine::{
         encode::table::Columns,
         store::{Schema, Shape},
     };

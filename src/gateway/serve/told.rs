@@ -3,13 +3,15 @@
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memmem};
 
-use crate::{
+use base::{
     apimachinery::{Encoding, ResourceVersion, WatchOptions, WatchStart},
-    encode::{INITIAL_EVENTS_END, protobuf::WatchEvent},
     fairness::{ClientRoom, Room},
     json::{Members, text},
-    store::wire::Fields,
     telemetry::limit_reached,
+};
+use engine::{
+    encode::{INITIAL_EVENTS_END, protobuf::WatchEvent},
+    store::wire::Fields,
 };
 
 /// The largest event that is parsed, in bytes; larger than any object that etcd accepts in practice. A watch with a
@@ -258,7 +260,7 @@ fn kind_of(word: &str, metadata: &[u8]) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fairness::AnswerRoom;
+    use base::fairness::AnswerRoom;
 
     fn ample() -> ClientRoom {
         AnswerRoom::undivided(1 << 30).of(None)
@@ -376,15 +378,15 @@ mod tests {
     /// The streams of a real server in both encodings, cut at any place.
     #[test]
     fn recorded_streams_are_read_however_they_are_cut() {
-        let json = include_bytes!("../../tests/data/golden/live/pods.jsonl");
-        let protobuf = include_bytes!("../../tests/data/golden/live/all.pb");
+        let json = include_bytes!("../../../tests/data/golden/live/pods.jsonl");
+        let protobuf = include_bytes!("../../../tests/data/golden/live/all.pb");
         let live = "watch=1&allowWatchBookmarks=true&resourceVersion=1";
         for (encoding, query, stream) in [
             (Encoding::Json, live, &json[..]),
-            (Encoding::Json, live, include_bytes!("../../tests/data/golden/live/pom.jsonl")),
+            (Encoding::Json, live, include_bytes!("../../../tests/data/golden/live/pom.jsonl")),
             (Encoding::Protobuf, live, &protobuf[..]),
-            (Encoding::Json, WATCH_LIST, include_bytes!("../../tests/data/golden/upstream/pods.watchlist.json")),
-            (Encoding::Protobuf, WATCH_LIST, include_bytes!("../../tests/data/golden/upstream/pods.watchlist.pb")),
+            (Encoding::Json, WATCH_LIST, include_bytes!("../../../tests/data/golden/upstream/pods.watchlist.json")),
+            (Encoding::Protobuf, WATCH_LIST, include_bytes!("../../../tests/data/golden/upstream/pods.watchlist.pb")),
         ] {
             let whole = told(encoding, query, &[stream]);
             assert!(whole[1].is_some_and(|version| version > 1), "{encoding:?} {query}: {whole:?}");

@@ -10,10 +10,9 @@ use super::{
     freshness::{is_not_old, newest, state},
     watch_body::WatchBody,
 };
-use crate::{
-    apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart},
-    authz::Permit,
-    cacher::Instance,
+use crate::{authz::Permit, cacher::Instance};
+use base::apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart};
+use engine::{
     encode::Form,
     fanout::{Bookmarks, Interest, Session, SessionOptions, Start, Template},
     store::{Expired, Predicate, View},

@@ -12,8 +12,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::{
     authz::{Lease, Standing},
     cacher::Instance,
-    fanout::{EndCause, Session, Step},
 };
+use engine::fanout::{EndCause, Session, Step};
 
 /// The stream of one watch: a session, polled by the connection it is written to.
 pub struct WatchBody {

@@ -9,11 +9,9 @@ use std::{sync::Arc, thread::available_parallelism, time::Duration};
 use tokio::{task::yield_now, time::Instant};
 
 use super::ForwardReason;
-use crate::{
-    authz::NotCovered,
-    fairness::{ClientKey, Turn, Turns},
-    store::{NotEvaluated, Page, Search},
-};
+use crate::authz::NotCovered;
+use base::fairness::{ClientKey, Turn, Turns};
+use engine::store::{NotEvaluated, Page, Search};
 
 /// How long a read waits for turns before it is refused. Long, because after a rollout the agents of all nodes, which
 /// are one user, read at the same time: 5,000 selections from 50,000 objects are 20 s of work for one core.

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use super::{Cache, CacheBytes, Detail, Restart, Samples, SlowWatcher};
-use crate::{
-    cacher::Standing,
-    fanout::{Behind, Interest},
-    serve::ForwardReason,
-    telemetry::{CacheLabels, Readings},
-};
+use crate::{cacher::Standing, serve::ForwardReason};
+use base::telemetry::{CacheLabels, Readings};
+use engine::fanout::{Behind, Interest};
 
 /// The cache's row.
 pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -> Cache {

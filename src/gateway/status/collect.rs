@@ -13,13 +13,8 @@ use super::{
     samples::{self, Difference, Totals},
     servers, troubles,
 };
-use crate::{
-    cacher::Cachers,
-    connector::TroubleKind,
-    peers::Peers,
-    telemetry::{self, ClientReading, Exposition, Readings, RequestsReading, TopClients},
-    upstream,
-};
+use crate::{cacher::Cachers, connector::TroubleKind, peers::Peers, upstream};
+use base::telemetry::{self, ClientReading, Exposition, Readings, RequestsReading, TopClients};
 
 /// Maximum number of clients in the status.
 const CLIENTS_SHOWN: usize = 20;

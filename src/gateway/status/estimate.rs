@@ -1,10 +1,10 @@
-//! Estimates what the API server would have spent on the answers from memory, by [`crate::manual::figures`].
+//! Estimates what the API server would have spent on the answers from memory, by the manual's chapter `figures`.
 //!
 //! Where the metrics do not tell which figure applies, the lowest is used: lists count as protobuf without gzip. The
 //! cost of the gateway's own watches to the API server is not subtracted: one event for each change, regardless of the
 //! number of watchers.
 
-use crate::telemetry::Readings;
+use base::telemetry::Readings;
 
 /// CPU time of kube-apiserver to deliver one event to one of 1,000 watchers, in seconds.
 const EVENT_JSON: f64 = 64.9e-6;
@@ -32,7 +32,7 @@ pub(super) fn api_server_cpu_seconds(readings: &Readings) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{BytesReading, CacheLabels, CacheReadings, RequestsReading};
+    use base::telemetry::{BytesReading, CacheLabels, CacheReadings, RequestsReading};
 
     #[test]
     fn what_memory_answered_counts_and_nothing_else() {

@@ -1,6 +1,6 @@
 //! The state and the savings of a gateway, as one value: for the page, for `/status.json` and for `kube-fanout status`.
 //!
-//! Invariants: every number that `/metrics` has too is taken from there ([`crate::telemetry::Readings`]), so that the
+//! Invariants: every number that `/metrics` has too is taken from there ([`base::telemetry::Readings`]), so that the
 //! two never differ; the status contains no secrets; names of users and objects are left out unless the reader may know
 //! them ([`Detail`]).
 

@@ -1,7 +1,7 @@
 //! The meaning of each reason for forwarding, in the manual's own words, so that page and manual say the same.
 
 /// The chapter that explains them, one line each: ``| `excluded` | `cache.exclude` names the resource |``.
-const CHAPTER: &str = include_str!("../manual/request_path.md");
+const CHAPTER: &str = include_str!("../../manual/request_path.md");
 /// The head of the table.
 const HEAD: &str = "| Reason | Why |";
 

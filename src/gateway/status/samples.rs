@@ -9,7 +9,7 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::LastHour;
-use crate::telemetry::{CacheLabels, Exposition, Readings};
+use base::telemetry::{CacheLabels, Exposition, Readings};
 
 /// How often a sample is taken.
 const EVERY: Duration = Duration::from_secs(10);
@@ -165,7 +165,7 @@ impl Difference {
 }
 
 /// A get, list or watch of a resource.
-pub(super) fn is_read(requests: &crate::telemetry::RequestsReading) -> bool {
+pub(super) fn is_read(requests: &base::telemetry::RequestsReading) -> bool {
     matches!(requests.verb.as_str(), "get" | "list" | "watch") && !requests.resource.is_empty()
 }
 
@@ -183,7 +183,7 @@ fn per_second(amount: f64, seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::RequestsReading;
+    use base::telemetry::RequestsReading;
 
     fn readings(served: u64, forwarded: u64) -> Readings {
         let requests = |outcome: &str, count| RequestsReading {

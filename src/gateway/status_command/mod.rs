@@ -8,9 +8,9 @@ use std::{io, path::PathBuf, time::Duration};
 use http::StatusCode;
 use tokio::time::sleep;
 
-use crate::{
+use crate::status;
+use base::{
     config::{PemError, Redacted, TokenFileError},
-    status,
     telemetry::Chain,
 };
 use port::Port;

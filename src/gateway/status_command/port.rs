@@ -15,10 +15,8 @@ use kube_client::client::Body;
 use tokio::{net::UnixStream, time::timeout};
 
 use super::{StatusError, StatusOptions, trouble};
-use crate::{
-    config::{PemFile, Redacted, TokenFile, has_host_and_port, unexpanded, with_needed_authorities},
-    status::GatewayStatus,
-};
+use crate::status::GatewayStatus;
+use base::config::{PemFile, Redacted, TokenFile, has_host_and_port, unexpanded, with_needed_authorities};
 
 const PATH: &str = "/status.json";
 const ANSWER_MAX: Duration = Duration::from_secs(10);

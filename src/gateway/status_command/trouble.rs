@@ -4,7 +4,7 @@ use std::error::Error;
 
 use rustls::CertificateError;
 
-use crate::telemetry::causes;
+use base::telemetry::causes;
 
 /// What to do about an error of TLS; `None` if it is about something else. `has_authority`: whether the command line
 /// names the authorities.

@@ -14,7 +14,7 @@ use super::{
     collector::{ExportError, export, framed},
     message::{ExportRequest, KeyValue, PartialSuccess, Resource, ResourceSpans, Scope, ScopeSpans, Span},
 };
-use crate::telemetry::{Chain, SpansDropped, spans_dropped, spans_exported};
+use base::telemetry::{Chain, SpansDropped, spans_dropped, spans_exported};
 
 /// Maximum number of requests whose spans are sent in one message. That is 2 MiB at most; collectors accept 4 MiB.
 const BATCH_MAX: usize = 512;

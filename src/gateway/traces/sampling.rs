@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use tokio::sync::mpsc;
 
 use super::message::Span;
-use crate::telemetry::{SpansDropped, limit_reached, spans_dropped};
+use base::telemetry::{SpansDropped, limit_reached, spans_dropped};
 
 /// The part of a tracer that its traces share.
 #[derive(Debug)]

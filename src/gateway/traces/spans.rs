@@ -9,7 +9,7 @@ use super::{
     message::{KeyValue, Link, Span, SpanKind, Status, StatusCode},
     trace::{Lineage, Passed},
 };
-use crate::{
+use base::{
     apimachinery::{RequestInfo, Target},
     telemetry::{Finished, Outcome},
 };

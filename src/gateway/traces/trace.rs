@@ -14,7 +14,7 @@ use super::{
     context::{TRACEPARENT, TRACESTATE},
     sampling::Sampling,
 };
-use crate::telemetry::Finished;
+use base::telemetry::Finished;
 
 /// Groups whose parent spans are accepted where clients are not trusted: those that an API server accepts (KEP-647).
 const TRUSTED_GROUPS: [&str; 2] = ["system:masters", "system:monitoring"];

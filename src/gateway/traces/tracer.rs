@@ -12,7 +12,7 @@ use http::Request;
 use tokio::sync::mpsc;
 
 use super::{SpanContext, Trace, exporter::Exporter, sampling::Sampling, trace::Arrival};
-use crate::{lifecycle::Tasks, telemetry::show_limit};
+use base::{lifecycle::Tasks, telemetry::show_limit};
 
 /// Maximum number of requests whose spans wait for export: usually 4 MiB, at most 20 MiB.
 const QUEUE_MAX: usize = 4_096;
@@ -78,7 +78,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{
+    use base::{
         lifecycle::Drained,
         telemetry::{Finished, Outcome},
     };

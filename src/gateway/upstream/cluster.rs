@@ -1,5 +1,5 @@
 //! Which cluster upstream belongs to, asked once for all tasks that need it at the same time, and what follows if it is
-//! another one than before ([`crate::manual::consistency`], "A replaced cluster").
+//! another one than before (the manual's chapter `consistency`, "A replaced cluster").
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{FetchError, Upstream};
-use crate::telemetry::Chain;
+use base::telemetry::Chain;
 
 /// The namespace whose uid identifies a cluster: it exists in every cluster, and cannot be deleted.
 const PATH: &str = "/api/v1/namespaces/kube-system";

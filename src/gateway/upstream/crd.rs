@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::apimachinery::{GroupResource, PrinterColumn, SelectableField};
+use base::apimachinery::{GroupResource, PrinterColumn, SelectableField};
 
 use super::{FetchError, Upstream};
 
@@ -120,7 +120,7 @@ mod tests {
         struct List {
             items: Vec<Box<RawValue>>,
         }
-        let list = include_bytes!("../../tests/data/golden/upstream/crds.list.json");
+        let list = include_bytes!("../../../tests/data/golden/upstream/crds.list.json");
         serde_json::from_slice::<List>(list).unwrap().items[0].get().to_owned()
     }
 

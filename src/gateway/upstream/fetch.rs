@@ -7,8 +7,8 @@ use http::{HeaderValue, Request, StatusCode, header::ACCEPT};
 use http_body_util::{BodyExt, Collected, LengthLimitError, Limited};
 
 use super::Upstream;
-use crate::apimachinery::Status;
 use crate::connector::{BoxError, RequestBody, ResponseBody, SendError};
+use base::apimachinery::Status;
 
 /// Time limit for the whole document.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -111,7 +111,7 @@ impl Upstream {
         match Limited::new(answer.into_body(), DOCUMENT_BYTES_MAX).collect().await {
             Ok(body) => Ok(Some(body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => {
-                crate::telemetry::limit_reached("upstream_document_bytes");
+                base::telemetry::limit_reached("upstream_document_bytes");
                 Err(FetchError::TooLarge { path: owned() })
             }
             Err(source) => Err(FetchError::Body { path: owned(), source }),

@@ -12,12 +12,12 @@ use tokio::{
 };
 
 use super::{Crd, FetchError, Upstream};
-use crate::{
+use crate::connector::{RequestBody, ResponseBody};
+use base::{
     apimachinery::{Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View},
-    connector::{RequestBody, ResponseBody},
-    reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest},
     telemetry::{Chain, limit_reached},
 };
+use engine::reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 
 /// The number of objects per page. Upstream ignores it if its own cache answers, and sends everything.
 const PAGE_OBJECTS: u32 = 500;

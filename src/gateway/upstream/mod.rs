@@ -27,10 +27,8 @@ pub use review::ReviewError;
 use cluster::Cluster;
 use server_version::ServerVersion;
 
-use crate::{
-    connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError, Trouble},
-    reflector::StorageEvidence,
-};
+use crate::connector::{BuildError, Connector, OwnRequests, RequestBody, ResponseBody, SendError, Trouble};
+use engine::reflector::StorageEvidence;
 
 /// The API server, asked with the gateway's own credentials. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -7,11 +7,8 @@ use http::StatusCode;
 use tokio::time::{sleep, timeout};
 
 use super::{FetchError, Upstream, server_version};
-use crate::{
-    connector::{Probe, SendError, TroubleKind},
-    lifecycle::Tasks,
-    telemetry::Chain,
-};
+use crate::connector::{Probe, SendError, TroubleKind};
+use base::{lifecycle::Tasks, telemetry::Chain};
 
 /// How often the outcome of the gateway's requests is checked. Nothing is requested while there is no trouble.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -62,7 +62,7 @@ impl Upstream {
         match Limited::new(answer.into_body(), REVIEW_BYTES_MAX).collect().await {
             Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
-                crate::telemetry::limit_reached("upstream_review_bytes");
+                base::telemetry::limit_reached("upstream_review_bytes");
                 Err(ReviewError::TooLarge { path })
             }
             Err(source) => Err(ReviewError::Body { path, source }),

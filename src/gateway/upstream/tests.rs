@@ -7,14 +7,12 @@ use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 
 use super::{ResourceListWatch, Upstream};
-use crate::{
-    apimachinery::{Encoding, GroupVersionResource, ResourceVersion},
-    connector::{
-        BuildError, Connector, TroubleKind,
-        test_server::{TestBody, TestServer, full, read_head},
-    },
-    reflector::{ByteStream, Failure, ListRequest, ListWatch, StorageEvidence, WatchFrom, WatchRequest},
+use crate::connector::{
+    BuildError, Connector, TroubleKind,
+    test_server::{TestBody, TestServer, full, read_head},
 };
+use base::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
+use engine::reflector::{ByteStream, Failure, ListRequest, ListWatch, StorageEvidence, WatchFrom, WatchRequest};
 
 impl TestServer {
     pub(crate) fn upstream(&self) -> Upstream {

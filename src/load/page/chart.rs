@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::load::report::{Bucket, IntervalReport, TimelineReport, TimesReport};
+use crate::report::{Bucket, IntervalReport, TimelineReport, TimesReport};
 
 /// The coordinates of a chart, and the space below it for labels.
 const WIDTH: f64 = 560.0;

@@ -8,8 +8,8 @@ mod validate;
 
 use std::{io, path::Path, time::Duration};
 
-use crate::apimachinery::GroupVersionResource;
-use crate::config::{Problems, parse_document};
+use base::apimachinery::GroupVersionResource;
+use base::config::{Problems, parse_document};
 
 pub use built_in::BUILT_IN;
 pub(super) use validate::DURATIONS;

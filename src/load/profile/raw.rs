@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::config::{Scalar, Unknown};
+use base::config::{Scalar, Unknown};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

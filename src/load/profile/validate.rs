@@ -7,14 +7,13 @@ use super::{
     Selection, SlowReaderWork, SlowRequest, Start, Transport, WatchWork, WireEncoding, Work, Workload,
     raw::{self, Document},
 };
-use crate::apimachinery::GroupVersionResource;
-use crate::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
-use crate::load::OBJECTS_MAX;
+use crate::OBJECTS_MAX;
+use base::apimachinery::GroupVersionResource;
+use base::config::{API_VERSION, Check, Problems, SIZE, Scalar, given, size};
 
 const DURATION: Duration = Duration::from_secs(30);
 /// Also the durations of the command line. A longer one might not fit into the clock.
-pub(in crate::load) const DURATIONS: RangeInclusive<Duration> =
-    Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
+pub(crate) const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(7 * 24 * 3600);
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
 const SETTLES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
 /// The default timeout of a request: the time limit that an API server has for a list.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use crate::load::{
+use crate::{
     channel::Channel,
     churn::Churn,
     endpoint::Endpoint,

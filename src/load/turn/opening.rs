@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{Course, client::channels};
-use crate::load::{
+use crate::{
     channel::Channel,
     cut::Cutter,
     endpoint::Endpoint,

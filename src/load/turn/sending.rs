@@ -11,7 +11,7 @@ use super::{
     Course, Unasked,
     client::{Client, Requests, channels},
 };
-use crate::load::{
+use crate::{
     channel::Channel,
     failure::ErrorKind,
     paths,

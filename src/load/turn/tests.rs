@@ -19,7 +19,7 @@ use super::{
     client::{Client, Requests},
     *,
 };
-use crate::load::{
+use crate::{
     connection::handshake,
     endpoint::{Endpoint, RequestSpec},
     informer::Informers,
@@ -115,7 +115,7 @@ async fn what_is_written_while_a_list_arrives_is_missed() {
         BodyExt::boxed_unsync(StreamBody::new(pieces))
     };
     let (channel, _server) = channel(list).await;
-    let resource = crate::apimachinery::GroupVersionResource::new("", "v1", "pods");
+    let resource = base::apimachinery::GroupVersionResource::new("", "v1", "pods");
     let selection = Selection { resource, namespace: None, labels: None, fields: None };
     let informers = Informers {
         work: InformerWork { selection, watch_list: false, limit: None },
@@ -130,7 +130,7 @@ async fn what_is_written_while_a_list_arrives_is_missed() {
     let planted = u64::try_from(PLANTED.as_nanos()).unwrap();
     recorder.give_up(&Due::new(vec![vec![began, began + 2 * planted]], &[]));
     let failures = &recorder.lock().failures.0;
-    assert_eq!(failures[&crate::load::failure::ErrorKind::Undelivered].0, 1, "the first is in the list: {failures:?}");
+    assert_eq!(failures[&crate::failure::ErrorKind::Undelivered].0, 1, "the first is in the list: {failures:?}");
 }
 
 #[tokio::test(start_paused = true)]

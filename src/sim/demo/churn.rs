@@ -9,10 +9,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval},
 };
 
-use crate::apimachinery::GroupResource;
+use base::apimachinery::GroupResource;
 
 use super::{Application, SEED, Sim, pods};
-use crate::sim::write::now;
+use crate::write::now;
 
 /// The interval between batches of changes.
 const BATCH_PERIOD: Duration = Duration::from_millis(10);

@@ -118,7 +118,7 @@ fn suffix(rng: &mut Rng, length: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apimachinery::GroupResource;
+    use base::apimachinery::GroupResource;
 
     #[test]
     fn a_population_has_the_requested_size_and_realistic_pods() {

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use super::{Application, managed_by, suffix};
-use crate::sim::write::now;
+use crate::write::now;
 
 pub(super) fn node(index: usize) -> Value {
     let name = format!("node-{index}");

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::{Application, managed_by, suffix};
-use crate::sim::write::now;
+use crate::write::now;
 
 /// A running pod of an application on one of `nodes` nodes.
 pub(super) fn pod(application: &Application, nodes: usize, rng: &mut Rng) -> Value {

@@ -1,6 +1,6 @@
 //! Bookmark objects: the zero value of the resource's type with a version (read-path Appendix A).
 
-use crate::sim::definition::Definition;
+use crate::definition::Definition;
 
 /// The object of a bookmark event. `initial_end` is set if it ends the initial events of a watch-list.
 pub(crate) fn object(definition: &Definition, api_version: &str, revision: u64, initial_end: bool) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sim::{definition::Definition, json, stored::Stored};
+use crate::{definition::Definition, json, stored::Stored};
 
 /// The content of a list, in any representation.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::sim::key_order;
+use crate::key_order;
 
 /// The metadata of an object as a `PartialObjectMetadata`, with the keys in the order of the Go struct for all
 /// resources.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::sim::{definition::Definition, json as text, stored::Stored};
+use crate::{definition::Definition, json as text, stored::Stored};
 
 use super::{
     bookmark,

@@ -4,10 +4,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
-    apimachinery::age,
-    sim::{definition::Definition, json, stored::Stored},
-};
+use crate::{definition::Definition, json, stored::Stored};
+use base::apimachinery::age;
 
 use super::{
     list::{Page, metadata},

@@ -39,18 +39,18 @@ fn every_metric_is_listed_with_its_labels() {
 
 #[test]
 fn every_reason_and_cause_is_listed() {
-    let reasons: Vec<_> = words(include_str!("../../../src/serve/reason.rs")).collect();
+    let reasons: Vec<_> = words(include_str!("../../../src/gateway/serve/reason.rs")).collect();
     assert!(reasons.len() > 20, "{reasons:?}");
     assert_eq!(missing(reasons.into_iter(), REQUEST_PATH), [""; 0]);
     for (source, chapter) in [
-        (include_str!("../../../src/connector/error.rs"), REQUEST_PATH),
-        (include_str!("../../../src/forward/error.rs"), REQUEST_PATH),
-        (include_str!("../../../src/gateway/refusal.rs"), REQUEST_PATH),
-        (include_str!("../../../src/listener/well_formed/mod.rs"), REQUEST_PATH),
-        (include_str!("../../../src/fanout/end.rs"), OPERATIONS),
-        (include_str!("../../../src/reflector/failure.rs"), OPERATIONS),
-        (include_str!("../../../src/telemetry/connection_metrics.rs"), OPERATIONS),
-        (include_str!("../../../src/telemetry/access_log.rs"), OPERATIONS),
+        (include_str!("../../../src/gateway/connector/error.rs"), REQUEST_PATH),
+        (include_str!("../../../src/gateway/forward/error.rs"), REQUEST_PATH),
+        (include_str!("../../../src/gateway/handler/refusal.rs"), REQUEST_PATH),
+        (include_str!("../../../src/gateway/listener/well_formed/mod.rs"), REQUEST_PATH),
+        (include_str!("../../../src/engine/fanout/end.rs"), OPERATIONS),
+        (include_str!("../../../src/engine/reflector/failure.rs"), OPERATIONS),
+        (include_str!("../../../src/base/telemetry/connection_metrics.rs"), OPERATIONS),
+        (include_str!("../../../src/base/telemetry/access_log.rs"), OPERATIONS),
     ] {
         assert!(words(source).count() > 2);
         assert_eq!(missing(words(source), chapter), [""; 0]);
@@ -59,7 +59,7 @@ fn every_reason_and_cause_is_listed() {
 
 #[test]
 fn every_kind_of_trouble_is_listed() {
-    let kinds: Vec<_> = words(include_str!("../../../src/connector/trouble.rs")).collect();
+    let kinds: Vec<_> = words(include_str!("../../../src/gateway/connector/trouble.rs")).collect();
     assert!(kinds.len() > 4, "{kinds:?}");
     assert_eq!(missing(kinds.into_iter(), STATUS), [""; 0]);
 }

@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn parameters_that_a_real_server_refused_are_not_accepted() {
-        let recorded = include_str!("../../../tests/data/golden/parameters.tsv");
+        let recorded = include_str!("../../../../tests/data/golden/parameters.tsv");
         let mut rows = 0;
         for line in recorded.lines().filter(|line| !line.starts_with('#')) {
             let (status, url) = line.split_once('\t').unwrap();

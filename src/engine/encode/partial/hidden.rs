@@ -8,10 +8,8 @@ use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 use serde_json::value::RawValue;
 
 use super::slice;
-use crate::{
-    apimachinery::GroupResource,
-    store::{Metadata, Object, wire::Fields},
-};
+use crate::store::{Metadata, Object, wire::Fields};
+use base::apimachinery::GroupResource;
 
 /// The hidden annotations of a resource.
 pub(super) fn annotations(resource: &GroupResource) -> &'static [&'static str] {

@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 
 use super::{NotPartial, Source, hidden};
 use crate::{
-    apimachinery::{MetaVersion, ResourceVersion},
     encode::{JsonBookmark, ListPosition, frame},
     store::Metadata,
 };
+use base::apimachinery::{MetaVersion, ResourceVersion};
 
 /// Writes the objects of one resource in JSON, without spec and status.
 #[derive(Clone, Debug, PartialEq, Eq)]

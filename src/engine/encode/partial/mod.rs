@@ -21,10 +21,10 @@ pub use json::PartialJson;
 pub use protobuf::PartialProtobuf;
 
 use crate::{
-    apimachinery::{Encoding, GroupResource, MetaVersion, ResourceVersion},
     encode::ListPosition,
     store::{Change, FrameKind, Metadata, Object, Shape},
 };
+use base::apimachinery::{Encoding, GroupResource, MetaVersion, ResourceVersion};
 
 /// The object's metadata is not what Kubernetes writes, so the request has to be forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::Source;
 use crate::{
-    apimachinery::{MetaVersion, ResourceVersion},
     encode::protobuf::{self, BookmarkTemplate, ListEnvelope},
     store::{
         Metadata, Shape,
         wire::{bytes_len, put_bytes, put_length},
     },
 };
+use base::apimachinery::{MetaVersion, ResourceVersion};
 
 /// Writes the objects of one resource in protobuf, without spec and status.
 #[derive(Clone, Debug, PartialEq, Eq)]

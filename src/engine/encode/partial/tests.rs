@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    apimachinery::{Representation, ResourceVersion, View, selectable_fields},
     encode::{
         Form, JsonBookmark,
         protobuf::{FrameReader, ListBody, WatchEvent},
     },
     store::{ChangeKind, HistoryLimits, Schema, store},
 };
+use base::apimachinery::{Representation, ResourceVersion, View, selectable_fields};
 
 fn golden(name: &str) -> Bytes {
-    let path = format!("{}/tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}")).into()
 }
 

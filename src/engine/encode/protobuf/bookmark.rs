@@ -5,13 +5,13 @@ use prost::Message as _;
 
 use super::{envelope::METADATA, event::event, read::WatchEvent};
 use crate::{
-    apimachinery::{MetaVersion, ResourceVersion},
     encode::INITIAL_EVENTS_END,
     store::{
         Shape,
         wire::{Fields, InvalidWire, put_bytes},
     },
 };
+use base::apimachinery::{MetaVersion, ResourceVersion};
 
 /// The bookmark of one resource as upstream writes it. Its object is a zero value that contains every field that is not
 /// a pointer, which is why it is recorded and not composed.

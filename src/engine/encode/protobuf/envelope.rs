@@ -2,13 +2,11 @@
 
 use bytes::Bytes;
 
-use crate::{
-    apimachinery::ResourceVersion,
-    store::{
-        Object, Shape,
-        wire::{bytes_len, put_bytes, put_length},
-    },
+use crate::store::{
+    Object, Shape,
+    wire::{bytes_len, put_bytes, put_length},
 };
+use base::apimachinery::ResourceVersion;
 
 /// The field of the object in `Unknown`; the fields before it are part of the opening.
 const RAW: u32 = 2;

@@ -8,13 +8,13 @@ use super::{
     meta::ListMeta,
 };
 use crate::{
-    apimachinery::MetaVersion,
     encode::ListPosition,
     store::{
         Object, Shape,
         wire::{bytes_len, put_bytes, put_length},
     },
 };
+use base::apimachinery::MetaVersion;
 
 /// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::{envelope::with_version, *};
 use crate::{
-    apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields},
     encode::ListPosition,
     store::{ChangeKind, FrameKind, HistoryLimits, Object, Predicate, Schema, Shape, store},
 };
+use base::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
 
 fn golden(name: &str) -> Bytes {
-    let path = format!("{}/tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../../tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}")).into()
 }
 

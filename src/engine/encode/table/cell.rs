@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 
 use super::{Kind, Unprintable};
-use crate::{
+use base::{
     apimachinery::{age, write_string},
     json::text,
 };

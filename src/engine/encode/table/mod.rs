@@ -20,10 +20,10 @@ use built_in::Printer;
 pub use built_in::{Release, has_printer};
 
 use super::{Form, ListPosition};
-use crate::{
+use crate::store::Object;
+use base::{
     apimachinery::{GroupVersionResource, MetaVersion, PrinterColumn, write_string},
     json::JsonPath,
-    store::Object,
 };
 
 /// The Table may have a cell for which upstream's output is uncertain, so the request is forwarded.

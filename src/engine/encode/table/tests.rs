@@ -1,10 +1,8 @@
 //! Compares Tables that a real server printed with those made from the same server's objects.
 
 use super::*;
-use crate::{
-    apimachinery::{Encoding, GroupResource, Representation, ResourceVersion, View},
-    store::{Schema, Shape},
-};
+use crate::store::{Schema, Shape};
+use base::apimachinery::{Encoding, GroupResource, Representation, ResourceVersion, View};
 
 /// What a server answered within one second.
 struct Recorded {
@@ -17,7 +15,7 @@ const PLAINS: Recorded = Recorded { plural: "plains", at: "2026-11-22T12:59:06Z"
 
 impl Recorded {
     fn file(&self, name: &str) -> String {
-        let path = format!("{}/tests/data/golden/v1.36/{}.{name}.json", env!("CARGO_MANIFEST_DIR"), self.plural);
+        let path = format!("{}/../../tests/data/golden/v1.36/{}.{name}.json", env!("CARGO_MANIFEST_DIR"), self.plural);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 

@@ -16,10 +16,12 @@ use super::{
     initial::{InitialEvents, Next},
 };
 use crate::{
-    apimachinery::{ResourceVersion, Status},
     encode::{self, BookmarkTemplate, Form, partial::NotPartial},
-    fairness::ClientRoom,
     store::{Backlog, Change, Extract, FrameKind, Predicate, View},
+};
+use base::{
+    apimachinery::{ResourceVersion, Status},
+    fairness::ClientRoom,
 };
 
 /// The number of changes taken from history at a time.

@@ -2,11 +2,13 @@
 
 use super::*;
 use crate::{
+    fanout::{Hub, Interest},
+    store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
+};
+use base::{
     apimachinery::{FieldSelector, LabelSelector},
     fairness::AnswerRoom,
-    fanout::{Hub, Interest},
     lifecycle::Spread,
-    store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
 };
 
 fn room(bytes: u64) -> ClientRoom {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Condition, Failure, Health};
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// The first and the longest delay after failures; each delay is twice the previous one (client-go's reflector: 0.8 s
 /// to 30 s).

@@ -1,5 +1,5 @@
 //! The difference between two states as changes, for when upstream no longer has the changes between them
-//! ([`crate::manual::consistency`], "The bridge").
+//! (the manual's chapter `consistency`, "The bridge").
 
 #[cfg(test)]
 mod tests;
@@ -7,7 +7,7 @@ mod tests;
 use std::{cmp::Ordering, sync::Arc};
 
 use super::{change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
-use crate::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a later state cannot be expressed as changes of the earlier one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

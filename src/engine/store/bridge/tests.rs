@@ -6,10 +6,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    apimachinery::{FieldSelector, GroupResource, LabelSelector, selectable_fields},
-    store::{Change, ChangeKind, FrameKind, Objects, Predicate, Reader, Schema, Shape, Writer, store},
-};
+use crate::store::{Change, ChangeKind, FrameKind, Objects, Predicate, Reader, Schema, Shape, Writer, store};
+use base::apimachinery::{FieldSelector, GroupResource, LabelSelector, selectable_fields};
 
 const LIMITS: HistoryLimits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
 

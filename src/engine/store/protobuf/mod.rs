@@ -11,7 +11,7 @@ use super::{
     schema::Schema,
     wire::{Field, Fields, InvalidWire, Value, varint_len},
 };
-use crate::apimachinery::{Labels, ObjectKey, ResourceVersion};
+use base::apimachinery::{Labels, ObjectKey, ResourceVersion};
 
 impl Object {
     /// Parses an object's own message: an item of a list, or the `raw` field of an envelope.
@@ -125,10 +125,8 @@ mod tests {
         pod::{Pod, PodMetadata, PodSpec, PodStatus},
         *,
     };
-    use crate::{
-        apimachinery::{GroupResource, selectable_fields},
-        store::{Shape, wire::put_bytes},
-    };
+    use crate::store::{Shape, wire::put_bytes};
+    use base::apimachinery::{GroupResource, selectable_fields};
 
     fn pods() -> Schema {
         let pods = GroupResource { group: "".into(), resource: "pods".into() };

@@ -13,7 +13,7 @@ use super::{
     health::AuditHealth,
     writer::{Sink, Writer},
 };
-use crate::{
+use base::{
     lifecycle::Tasks,
     telemetry::{self, AuditWrite},
 };

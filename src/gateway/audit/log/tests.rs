@@ -12,9 +12,9 @@ use std::{
 use http::Request;
 
 use super::*;
-use crate::{
+use crate::audit::{self, User, file::Lines};
+use base::{
     apimachinery::{RequestInfo, Status},
-    audit::{self, User, file::Lines},
     lifecycle::Drained,
     telemetry::recorder,
 };

@@ -28,13 +28,15 @@ use super::{
     unauthenticated::Unauthenticated,
 };
 use crate::{
+    listener::Connection,
+    upstream::{ReviewError, Upstream},
+};
+use base::{
     apimachinery::UserInfo,
     fairness::{ClientKey, LowPart, PacedTurns, Shares, Turns, share_of},
     lifecycle::Tasks,
-    listener::Connection,
     memo::{Bound, Cacheable, Lookups, Room, TtlCache},
     telemetry::{self, Chain, TokenLookups, TokenVerdict},
-    upstream::{ReviewError, Upstream},
 };
 
 /// How tokens are reviewed.

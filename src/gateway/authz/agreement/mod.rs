@@ -16,10 +16,8 @@ use http::Method;
 use serde_json::json;
 
 use super::{Attributes, Authorizer};
-use crate::{
-    apimachinery::{FieldSelector, LabelSelector, ObjectKey, RequestInfo, ResourceVersion, Target},
-    store::{HistoryLimits, Object, Objects, Predicate, Reader, Schema, Shape, View, store},
-};
+use base::apimachinery::{FieldSelector, LabelSelector, ObjectKey, RequestInfo, ResourceVersion, Target};
+use engine::store::{HistoryLimits, Object, Objects, Predicate, Reader, Schema, Shape, View, store};
 
 /// The interpretation of a request; absent parts are empty.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,9 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 
 use super::*;
-use crate::{apimachinery::Verb, authz::NotCovered, store::Scope};
+use crate::authz::NotCovered;
+use base::apimachinery::Verb;
+use engine::store::Scope;
 
 fn any_method() -> impl Strategy<Value = Method> {
     prop_oneof![8 => Just(Method::GET), 1 => select(vec![Method::HEAD, Method::POST, Method::DELETE, Method::OPTIONS])]

@@ -31,19 +31,23 @@ use super::{
     verified::MetadataPage,
 };
 use crate::{
-    apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
     authz::{NotCovered, Permit},
+    upstream::ResourceListWatch,
+};
+use base::{
+    apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
+    fairness::ClientKey,
+    lifecycle::Spread,
+    telemetry::CacheMetrics,
+};
+use engine::{
     encode::{
         BookmarkTemplate, ListEnvelope,
         table::{Columns, Unprintable},
     },
-    fairness::ClientKey,
     fanout::Hub,
-    lifecycle::Spread,
     reflector::{Failure, Filled, Health},
     store::{Advance, Reader, Schema, View},
-    telemetry::CacheMetrics,
-    upstream::ResourceListWatch,
 };
 
 /// How long a read waits for a version, as in an API server (read-path 1.1).

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Instance;
-use crate::{apimachinery::ResourceVersion, cacher::proofs::Proofs, reflector::StorageEvidence};
+use crate::cacher::proofs::Proofs;
+use base::apimachinery::ResourceVersion;
+use engine::reflector::StorageEvidence;
 
 /// What the stores of one resource share. All versions of the API have the same objects.
 #[derive(Debug)]

@@ -3,12 +3,14 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
+use crate::connector::test_server::{TestServer, full};
+use base::{
     apimachinery::{Encoding, GroupVersionResource},
-    connector::test_server::{TestServer, full},
+    telemetry::CacheMetrics,
+};
+use engine::{
     reflector::{Condition, FillSource, StorageEvidence},
     store::{ChangeKind, HistoryLimits, Object, Objects, Shape, Writer, store},
-    telemetry::CacheMetrics,
 };
 
 /// How long the stores wait for their own watches.

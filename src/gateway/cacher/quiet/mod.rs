@@ -9,8 +9,8 @@ use super::{
     single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
 };
-use crate::{
-    apimachinery::ResourceVersion,
+use base::apimachinery::ResourceVersion;
+use engine::{
     reflector::{Failure, ListWatch},
     store::Schema,
 };

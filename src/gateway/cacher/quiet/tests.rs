@@ -4,8 +4,8 @@ use bytes::Bytes;
 use tokio::{join, time::Instant};
 
 use super::*;
-use crate::{
-    apimachinery::ResourceVersion,
+use base::apimachinery::ResourceVersion;
+use engine::{
     reflector::{ByteStream, ListPage, ListRequest, WatchFrom, WatchRequest},
     store::Shape,
 };
@@ -22,16 +22,19 @@ struct Upstream {
 
 const HEAD: u64 = 90;
 
-impl ByteStream for Option<Bytes> {
+/// A stream of one piece.
+struct Once(Option<Bytes>);
+
+impl ByteStream for Once {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
-        self.take().map(Ok)
+        self.0.take().map(Ok)
     }
 }
 
 impl ListWatch for Upstream {
-    type Stream = Option<Bytes>;
+    type Stream = Once;
 
-    async fn watch(&self, request: WatchRequest) -> Result<Option<Bytes>, Failure> {
+    async fn watch(&self, request: WatchRequest) -> Result<Once, Failure> {
         let WatchFrom::After(from) = request.from else { return Err(Failure::Refused) };
         self.asked.lock().unwrap().push(from.value());
         // Lets other callers wait meanwhile.
@@ -46,10 +49,10 @@ impl ListWatch for Upstream {
         let changes = self.changes.iter().filter(|version| **version > from.value());
         let name = r#""name":"a","namespace":"ns","#;
         let text: String = changes.map(|version| event("MODIFIED", name, *version)).collect();
-        Ok(Some((text + &event("BOOKMARK", "", HEAD)).into()))
+        Ok(Once(Some((text + &event("BOOKMARK", "", HEAD)).into())))
     }
 
-    async fn list(&self, _: ListRequest) -> Result<Option<Bytes>, Failure> {
+    async fn list(&self, _: ListRequest) -> Result<Once, Failure> {
         Err(Failure::Unavailable)
     }
 

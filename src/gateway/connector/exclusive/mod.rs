@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1. The task that waits for an answer, or reads it, drives its connection: a brief request passes from the
 //! client's connection to upstream's and back in one task, without wake-ups in between (figures in
-//! [`crate::manual::figures`]). One task watches all connections that are idle, and closes those that end.
+//! the manual's chapter `figures`). One task watches all connections that are idle, and closes those that end.
 //!
 //! Invariants: a connection is used again only if its last answer was read to the end and nothing is left to be sent;
 //! if its reader stops earlier, it is closed, which cancels the request upstream.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, strip};
 use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
-use crate::fairness::{ClientKey, Turns};
+use base::fairness::{ClientKey, Turns};
 
 /// Sends requests with their clients' own credentials, on connections without the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.

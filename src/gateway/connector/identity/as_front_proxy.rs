@@ -10,13 +10,13 @@ use super::{
     strip,
     user_headers::{self, Names},
 };
-use crate::apimachinery::UserInfo;
-use crate::config::{ProxyHeaders, Redacted, TlsFiles};
 use crate::connector::{
     BuildError, RequestBody, access::Access, belief::Standing, client_certificate::ClientCertificate, target::Target,
 };
-use crate::fairness::ClientKey;
-use crate::lifecycle::Tasks;
+use base::apimachinery::UserInfo;
+use base::config::{ProxyHeaders, Redacted, TlsFiles};
+use base::fairness::ClientKey;
+use base::lifecycle::Tasks;
 
 /// Sends requests with the front proxy's certificate and a verified user in X-Remote-*. Cheap to clone.
 ///

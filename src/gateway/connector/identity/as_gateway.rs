@@ -6,7 +6,7 @@ use http::Request;
 
 use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials};
 use crate::connector::{RequestBody, access::Access, target::Target};
-use crate::fairness::ClientKey;
+use base::fairness::ClientKey;
 
 /// Sends every client's requests with the gateway's own credentials: for `trusted` mode. Cheap to clone.
 #[derive(Clone, Debug)]

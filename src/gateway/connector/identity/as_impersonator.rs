@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::Request;
 
 use super::{Connections, IdentityError, Limits, Outbound, strip, strip_credentials, user_headers};
-use crate::apimachinery::UserInfo;
 use crate::connector::{RequestBody, access::Access, target::Target};
-use crate::fairness::ClientKey;
+use base::apimachinery::UserInfo;
+use base::fairness::ClientKey;
 
 /// Sends requests with the gateway's own credentials and a verified user in Impersonate-*, never without. Cheap to
 /// clone.

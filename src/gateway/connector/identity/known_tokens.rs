@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::{
-    connector::era::Era,
+use crate::connector::era::Era;
+use base::{
     fairness::ClientKey,
     memo::{Bound, TtlCache},
 };

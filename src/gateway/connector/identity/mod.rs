@@ -38,8 +38,8 @@ pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
 pub use probe::{NotBelieved, Verdict};
 
-use crate::config::{Redacted, ServerAddress, is_clear_text};
-use crate::fairness::{ClientKey, Turn, Turns};
+use base::config::{Redacted, ServerAddress, is_clear_text};
+use base::fairness::{ClientKey, Turn, Turns};
 use strip::strip_credentials;
 
 /// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.

@@ -16,20 +16,20 @@ use tokio::{sync::Mutex, time::timeout};
 use uuid::Uuid;
 
 use super::AsFrontProxy;
-use crate::{
+use crate::connector::{
+    BuildError, RequestBody, Servers,
+    access::Access,
+    belief::Belief,
+    client_certificate::ClientCertificate,
+    delivery,
+    dialer::Protocols,
+    pool::{Pool, PoolSettings},
+    presented::Presented,
+    servers::Choice,
+    target::Target,
+};
+use base::{
     apimachinery::{Status, UserInfo},
-    connector::{
-        BuildError, RequestBody, Servers,
-        access::Access,
-        belief::Belief,
-        client_certificate::ClientCertificate,
-        delivery,
-        dialer::Protocols,
-        pool::{Pool, PoolSettings},
-        presented::Presented,
-        servers::Choice,
-        target::Target,
-    },
     telemetry::Chain,
 };
 

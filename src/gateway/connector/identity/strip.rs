@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use crate::{apimachinery::is_token_protocol, config::ProxyHeaders};
+use base::{apimachinery::is_token_protocol, config::ProxyHeaders};
 
 /// Prefix of the headers in which a front proxy, and no other client, sends a user, its groups and extra values.
 const REMOTE: &str = "x-remote-";

@@ -14,16 +14,16 @@ use tokio::sync::Semaphore;
 
 use super::super::era::Era;
 use super::*;
-use crate::{
+use crate::connector::{
+    Connector,
+    pool::{LANE_REQUESTS_MAX, NoPlace},
+    socket::tcp,
+    test_authority::Authority,
+    test_server::{Shown, TestBody, TestServer, full},
+};
+use base::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, TlsFiles},
-    connector::{
-        Connector,
-        pool::{LANE_REQUESTS_MAX, NoPlace},
-        socket::tcp,
-        test_authority::Authority,
-        test_server::{Shown, TestBody, TestServer, full},
-    },
     lifecycle::Tasks,
 };
 

@@ -9,7 +9,7 @@ use std::{borrow::Cow, fmt::Write};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{IdentityError, UserPart};
-use crate::{apimachinery::UserInfo, config::ProxyHeaders};
+use base::{apimachinery::UserInfo, config::ProxyHeaders};
 
 type Headers = Vec<(HeaderName, HeaderValue)>;
 

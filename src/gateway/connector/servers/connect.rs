@@ -8,15 +8,13 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Choice, Denial, Held, Servers};
-use crate::{
-    connector::{
-        BoxError, TroubleKind,
-        belief::{Belief, NotAccepted},
-        breaker::Breaks,
-        era::Broken,
-    },
-    telemetry::{Chain, server_connections},
+use crate::connector::{
+    BoxError, TroubleKind,
+    belief::{Belief, NotAccepted},
+    breaker::Breaks,
+    era::Broken,
 };
+use base::telemetry::{Chain, server_connections};
 
 /// Time limit for one server while there is another one to try.
 const ATTEMPT_MAX: Duration = Duration::from_secs(3);

@@ -23,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use base::{
     config::ServerAddress,
     telemetry::{server_connections, server_is_in_use, server_set_aside},
 };

@@ -7,13 +7,13 @@ use http::HeaderValue;
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
-use crate::{
+use crate::connector::{
+    test_authority::Authority,
+    test_server::{Shown, TestServer},
+};
+use base::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, TlsFiles},
-    connector::{
-        test_authority::Authority,
-        test_server::{Shown, TestServer},
-    },
 };
 
 /// A gateway whose own credentials are a certificate and a token.

@@ -20,7 +20,7 @@ use crate::connector::{
     Connector, Fault,
     test_server::{TestBody, TestServer, config, full, read_head, write},
 };
-use crate::fairness::ClientKey;
+use base::fairness::ClientKey;
 
 /// Forwards through `connector` as the gateway; answers an error with 503 and its word.
 async fn gateway(connector: Connector) -> TestServer {

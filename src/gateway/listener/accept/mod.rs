@@ -20,8 +20,6 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 pub use places::{Limits, Places};
 
 use self::places::Place;
-use crate::fairness::Share;
-use crate::lifecycle::Tasks;
 use crate::listener::bind::{Accepted, Bound, Socket};
 use crate::listener::client_auth::client_certificate;
 use crate::listener::connection::{Tie, serve_connection};
@@ -30,7 +28,9 @@ use crate::listener::plain_http::expect_tls;
 use crate::listener::protocol::Protocol;
 use crate::listener::tls::{ALPN_HTTP2, Tls};
 use crate::listener::{Connection, Handler};
-use crate::telemetry::{self, ConnectionError, ConnectionGuard};
+use base::fairness::Share;
+use base::lifecycle::Tasks;
+use base::telemetry::{self, ConnectionError, ConnectionGuard};
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,12 +11,12 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{
+use crate::listener::{
+    activity::{Connections, GivesWay},
+    in_flight::Addresses,
+};
+use base::{
     fairness::{ClientKey, Share, Shares},
-    listener::{
-        activity::{Connections, GivesWay},
-        in_flight::Addresses,
-    },
     telemetry,
 };
 

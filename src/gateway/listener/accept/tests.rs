@@ -13,9 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use crate::config::{Address, ListenerConfig, ListenerTls};
-use crate::lifecycle::Drained;
 use crate::listener::{GivesWay, activity::Connections, bind, in_flight, tls::tests::write_certificate};
+use base::config::{Address, ListenerConfig, ListenerTls};
+use base::lifecycle::Drained;
 
 /// Answers with a description of the connection.
 #[derive(Clone)]

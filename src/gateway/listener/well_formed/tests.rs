@@ -9,8 +9,8 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
-use crate::lifecycle::Tasks;
 use crate::listener::{Connection, Handler, Protocol, Tie, serve_connection};
+use base::lifecycle::Tasks;
 
 /// Records how each request was read, or why it was rejected.
 #[derive(Clone, Default)]

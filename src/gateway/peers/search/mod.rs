@@ -16,7 +16,7 @@ use std::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::apimachinery::Lot;
+use base::apimachinery::Lot;
 
 /// The maximum time of a search; varied, so that gateways that have waited in vain do not ask upstream all at once.
 const SEARCH_MIN: Duration = Duration::from_secs(6);

@@ -163,12 +163,12 @@ impl DiscoveredGroup {
 mod tests {
     use super::*;
 
-    const CORE: &[u8] = include_bytes!("../../../tests/data/golden/upstream/discovery-api.json");
-    const GROUPS: &[u8] = include_bytes!("../../../tests/data/golden/upstream/discovery-apis.json");
-    const LISTED_CORE: &[u8] = include_bytes!("../../../tests/data/golden/upstream/api.json");
-    const LISTED_GROUPS: &[u8] = include_bytes!("../../../tests/data/golden/upstream/apis.json");
-    const CORE_V1: &[u8] = include_bytes!("../../../tests/data/golden/upstream/api-v1.json");
-    const WIDGETS_V1: &[u8] = include_bytes!("../../../tests/data/golden/upstream/widgets-v1.json");
+    const CORE: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/discovery-api.json");
+    const GROUPS: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/discovery-apis.json");
+    const LISTED_CORE: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/api.json");
+    const LISTED_GROUPS: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/apis.json");
+    const CORE_V1: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/api-v1.json");
+    const WIDGETS_V1: &[u8] = include_bytes!("../../../../tests/data/golden/upstream/widgets-v1.json");
 
     fn told(document: &[u8]) -> HashMap<GroupVersion, Option<Resources>> {
         roots(document).unwrap().into_iter().collect()

@@ -16,8 +16,8 @@ use std::{
 
 use tokio::{sync::Mutex, time::Instant};
 
-use crate::apimachinery::{GroupResource, GroupVersionResource};
-use crate::telemetry::{Chain, limit_reached};
+use base::apimachinery::{GroupResource, GroupVersionResource};
+use base::telemetry::{Chain, limit_reached};
 
 use super::{Upstream, fetch::FetchError};
 use documents::{ACCEPT_DISCOVERY, ACCEPT_JSON, Resources};

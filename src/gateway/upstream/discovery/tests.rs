@@ -9,14 +9,14 @@ use super::*;
 use crate::connector::test_server::{TestServer, full};
 
 const AGGREGATED: &[(&str, &str)] = &[
-    ("/api", include_str!("../../../tests/data/golden/upstream/discovery-api.json")),
-    ("/apis", include_str!("../../../tests/data/golden/upstream/discovery-apis.json")),
+    ("/api", include_str!("../../../../tests/data/golden/upstream/discovery-api.json")),
+    ("/apis", include_str!("../../../../tests/data/golden/upstream/discovery-apis.json")),
 ];
 const LISTED: &[(&str, &str)] = &[
-    ("/api", include_str!("../../../tests/data/golden/upstream/api.json")),
-    ("/apis", include_str!("../../../tests/data/golden/upstream/apis.json")),
-    ("/api/v1", include_str!("../../../tests/data/golden/upstream/api-v1.json")),
-    ("/apis/diff.example.com/v1", include_str!("../../../tests/data/golden/upstream/widgets-v1.json")),
+    ("/api", include_str!("../../../../tests/data/golden/upstream/api.json")),
+    ("/apis", include_str!("../../../../tests/data/golden/upstream/apis.json")),
+    ("/api/v1", include_str!("../../../../tests/data/golden/upstream/api-v1.json")),
+    ("/apis/diff.example.com/v1", include_str!("../../../../tests/data/golden/upstream/widgets-v1.json")),
 ];
 
 /// Serves replaceable documents, and records the requests for them.

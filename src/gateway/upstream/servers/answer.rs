@@ -9,10 +9,12 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    apimachinery::{ResourceVersion, Status},
     connector::{Denial, RequestBody, SendError, ServerChecks},
-    telemetry::Chain,
     upstream::server_version,
+};
+use base::{
+    apimachinery::{ResourceVersion, Status},
+    telemetry::Chain,
 };
 
 /// A most-recent list of one object: it has the object's uid and the storage's version.

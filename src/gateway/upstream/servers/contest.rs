@@ -1,6 +1,6 @@
 //! Finds the members that are not on the storage of the others. Pure.
 
-use crate::apimachinery::ResourceVersion;
+use base::apimachinery::ResourceVersion;
 
 /// What a member showed in an earlier round, and shows in this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

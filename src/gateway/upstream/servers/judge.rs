@@ -16,7 +16,8 @@ use super::{
     answer::{CheckResult, Said},
     contest::{Shown, odd},
 };
-use crate::{apimachinery::ResourceVersion, connector::Finding};
+use crate::connector::Finding;
+use base::apimachinery::ResourceVersion;
 
 /// How many rounds in a row a server may leave unanswered; then its connections are broken.
 const SILENT_MAX: u32 = 3;

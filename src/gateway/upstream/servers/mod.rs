@@ -1,5 +1,5 @@
 //! Keeps several API servers of one cluster checked: whether each is of the cluster, and well
-//! ([`crate::manual::operations`], "Several API servers").
+//! (the manual's chapter `operations`, "Several API servers").
 
 mod answer;
 mod contest;
@@ -13,11 +13,9 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::Upstream;
-use crate::{
-    connector::{ServerChecks, ServerState},
-    lifecycle::Tasks,
-};
+use crate::connector::{ServerChecks, ServerState};
 use answer::ask;
+use base::lifecycle::Tasks;
 use judge::{Judge, Judgement};
 
 /// The pause between two rounds of checks.

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::{answer::Said, *};
-use crate::{apimachinery::ResourceVersion, connector::Finding};
+use crate::connector::Finding;
 use answer::CheckResult;
+use base::apimachinery::ResourceVersion;
 
 fn said(uid: &str, head: u64) -> Option<CheckResult> {
     let head = ResourceVersion::new(head).unwrap();

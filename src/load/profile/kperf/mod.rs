@@ -13,7 +13,7 @@ use super::{
     HttpVersion, Profile, Transport, WireEncoding, Work, Workload,
     validate::{self, CLIENTS, DURATIONS, RATE},
 };
-use crate::config::{Check, Location, Problem, Problems, Scalar, Unknown};
+use base::config::{Check, Location, Problem, Problems, Scalar, Unknown};
 use request::Request;
 
 /// The longest duration of kperf's profiles, in seconds: a week, as in a profile of this tool.
@@ -86,7 +86,7 @@ impl Form {
             #[serde(flatten)]
             fields: Unknown,
         }
-        let kind: Kind = crate::config::parse_document(text).ok()?;
+        let kind: Kind = base::config::parse_document(text).ok()?;
         let has = |names: &[&str]| names.iter().any(|name| kind.fields.contains_key(*name));
         if has(&["apiVersion", "kind"]) {
             None
@@ -224,7 +224,7 @@ fn of_spec(check: &mut Check, field: &str, spec: &Spec, runners: usize) -> (Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::profile::{ListWork, Pages, ReadVersion};
+    use crate::profile::{ListWork, Pages, ReadVersion};
 
     const PROFILE: &str = "version: 1
 description: what a dashboard does

@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use crate::apimachinery::GroupVersionResource;
-use crate::config::{Check, Scalar, Unknown, given};
-use crate::load::profile::{
+use crate::profile::{
     ListWork, Pages, ReadVersion, Selection, Work,
     validate::{self, LIMITS},
 };
+use base::apimachinery::GroupVersionResource;
+use base::config::{Check, Scalar, Unknown, given};
 
 const SHARES: std::ops::RangeInclusive<usize> = 0..=1_000_000;
 const REQUESTS: &str = "one of staleList, quorumList, watchList, staleGet, quorumGet beside shares";

@@ -11,7 +11,8 @@ use super::{
     source::or_default,
     workloads::{CONTAINERS, IMAGES, SELECTOR, Template},
 };
-use crate::{apimachinery::age, encode::table::cell::moment};
+use crate::encode::table::cell::moment;
+use base::apimachinery::age;
 
 pub(super) fn headings(release: Release) -> &'static [Heading] {
     const COMPLETIONS: Heading = ("Completions", "string", 0);

@@ -23,7 +23,8 @@ use row::Row;
 use source::Source;
 
 use super::{ColumnDefinition, Unprintable};
-use crate::{apimachinery::GroupVersionResource, store::Object};
+use crate::store::Object;
+use base::apimachinery::GroupVersionResource;
 
 /// The releases whose Tables the conformance suite compares with these printers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,10 +3,8 @@
 use jiff::Timestamp;
 
 use super::Conditions;
-use crate::{
-    apimachinery::{age, write_string},
-    encode::table::{Unprintable, cell},
-};
+use crate::encode::table::{Unprintable, cell};
+use base::apimachinery::{age, write_string};
 
 /// Writes the cells of one row.
 pub(super) struct Row<'a> {

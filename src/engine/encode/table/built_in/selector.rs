@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::Deserialize;
 
 use super::{NONE, Unprintable, source::or_default};
-use crate::apimachinery::{is_label_value, is_qualified_name};
+use base::apimachinery::{is_label_value, is_qualified_name};
 
 /// Go sorts up to this many requirements stably (by insertion sort).
 const SORTED_STABLY_MAX: usize = 12;

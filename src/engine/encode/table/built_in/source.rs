@@ -4,11 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer};
 
-use crate::{
-    encode::table::Unprintable,
-    json::{Members, text},
-    store::Object,
-};
+use crate::{encode::table::Unprintable, store::Object};
+use base::json::{Members, text};
 
 /// An object whose top-level members have been located. Only members that a printer reads are decoded.
 pub(super) struct Source<'a> {

@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 
 use super::*;
 use crate::{
-    apimachinery::{Encoding, Representation, View},
     encode::{
         Form,
         table::{Columns, Rows},
     },
     store::{Schema, Shape},
 };
+use base::apimachinery::{Encoding, Representation, View};
 
 /// Group, version, plural and kind.
 const RESOURCES: &[[&str; 4]] = &[
@@ -58,7 +58,8 @@ fn recorded() -> Vec<Recorded> {
     for (release, folder) in [(Release::V1_20, "v1.20"), (Release::V1_36, "v1.36")] {
         for &[group, version, plural, kind] in RESOURCES {
             let read = |end| {
-                let path = format!("{}/tests/data/golden/{folder}/tables/{plural}.{end}", env!("CARGO_MANIFEST_DIR"));
+                let path =
+                    format!("{}/../../tests/data/golden/{folder}/tables/{plural}.{end}", env!("CARGO_MANIFEST_DIR"));
                 fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
             };
             let resource = GroupVersionResource::new(group, version, plural);

@@ -10,11 +10,11 @@ use rustls::sign::CertifiedKey;
 use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
-use crate::{
-    connector::{
-        belief::Standing,
-        presented::{Presented, is_same},
-    },
+use crate::connector::{
+    belief::Standing,
+    presented::{Presented, is_same},
+};
+use base::{
     lifecycle::Tasks,
     telemetry::{Chain, certificate_reloaded, front_proxy_accepted},
 };

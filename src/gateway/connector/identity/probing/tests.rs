@@ -11,14 +11,14 @@ use hyper::body::Incoming;
 use tokio::sync::Barrier;
 
 use super::*;
-use crate::{
+use crate::connector::{
+    Connector, Finding, IdentityError, RequestBody, SendError,
+    test_authority::Authority,
+    test_server::{Shown, TestBody, TestServer, full},
+};
+use base::{
     apimachinery::UserInfo,
     config::{ProxyHeaders, ServerAddress},
-    connector::{
-        Connector, Finding, IdentityError, RequestBody, SendError,
-        test_authority::Authority,
-        test_server::{Shown, TestBody, TestServer, full},
-    },
     telemetry::{ThreadLog, recorder},
     test_certificates::Issued,
 };

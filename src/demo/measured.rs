@@ -3,13 +3,13 @@
 use futures_util::future::pending;
 
 use super::DemoError;
-use crate::{
-    config::{Config, MostRecentReads, Overrides},
+use base::config::{Config, MostRecentReads, Overrides};
+use gateway::{
     listener,
-    load::{self, LoadOptions, Report, Server},
     run::{RunError, Sockets, run},
-    sim::Sim,
 };
+use load::{LoadOptions, Report, Server};
+use sim::Sim;
 
 /// Any free port of this machine.
 const LISTEN: &str = "127.0.0.1:0";
