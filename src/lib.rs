@@ -16,7 +16,7 @@
 //!
 //!   listener   sockets, TLS, HTTP/1.1 and HTTP/2     upstream    one list and one watch per store
 //!      │                                                │
-//!   gateway    parse, decide, respond                reflector   state machine: fill, follow, resume
+//!   handler    parse, decide, respond                reflector   state machine: fill, follow, resume
 //!      │                                                │
 //!   authn      the user of the request               store       snapshots of shared leaves, history
 //!   authz      a Permit, or none                        │
@@ -27,8 +27,8 @@
 //!      └──► forward ──► connector ──► the API server
 //! ```
 //!
-//! `gateway/handle.rs` shows the request path on one screen. Three pure parts make the decisions: `gateway/route.rs`
-//! decides whether memory may answer a request, [`reflector::Machine`] what a reflector does next, and
+//! `gateway/handler/handle.rs` shows the request path on one screen. Three pure parts make the decisions: `route.rs`
+//! beside it decides whether memory may answer a request, [`reflector::Machine`] what a reflector does next, and
 //! [`fanout::Session`] what a watch sends next.
 //!
 //! # Three rules
@@ -46,61 +46,59 @@
 //!
 //! # Nouns
 //!
+//! Kubernetes' own words have their own meaning (request info, bookmark, attributes, user info). The others:
+//!
 //! | Noun | Where | What it is |
 //! |---|---|---|
 //! | resource version | [`apimachinery::ResourceVersion`] | a number that upstream assigns; compared only within one resource |
 //! | freshness | [`apimachinery::Freshness`], [`apimachinery::WatchStart`] | what `resourceVersion` and `resourceVersionMatch` mean, parsed once |
-//! | request info | [`apimachinery::RequestInfo`] | verb and target of a request; a path that two parsers could read differently is ambiguous |
 //! | object | [`store::Object`] | an object's bytes, its key, version, labels and selectable fields |
 //! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects; all objects at one version. Both are immutable and shared |
 //! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of changes, with the snapshot after each |
-//! | progress | [`store::Reader::progress`] | the version up to which a store is known to be complete |
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
-//! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
-//! | interest, session | [`fanout::Interest`], [`fanout::Session`] | which changes wake a watcher; the state machine that decides what it sends |
-//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
-//! | attributes | [`authz::Attributes`] | what an authorizer is asked about a read; derived from the request as the API server does |
+//! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
+//! | session | [`fanout::Session`] | the state machine that decides what one watch sends |
+//! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |
 //! | upstream | [`upstream::Upstream`] | the API server; besides it, the gateway connects only to its peers |
-//! | peer, provenance | [`peers::Peers`], [`apimachinery::Provenance`] | another gateway of the same cluster; the cluster, program and definition that a state comes from, which tell whether a peer's state can be used |
-//! | sim | [`sim::Sim`] | an embedded API server, for the demo and the tests |
 //!
-//! # Modules
+//! # Members and modules
 //!
-//! A test enforces which module may use which, by the table in `tests/it/tidy/layering.rs`. [`run`] and the binary wire
-//! the modules together.
+//! The workspace's members lie below `src`. A member uses only those above it in this table, which the compiler checks;
+//! within a member, a test rejects circles of modules. The binary puts the members together; `load` and `sim` also have
+//! binaries of their own, and are left out of the main one without the feature `tools`.
 //!
-//! | Module | Owns |
-//! |---|---|
-//! | [`apimachinery`] | Kubernetes' terms as types: parsing, comparing, writing. Pure |
-//! | [`json`] | finding values in JSON text without decoding them. Pure |
-//! | `certificate` | the fields of X.509 certificates. Pure |
-//! | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
-//! | [`config`] | parsing and validating the configuration; reports all problems at once |
-//! | [`telemetry`] | all metrics, the log, the access log |
-//! | [`traces`] | requests as OpenTelemetry spans, sent to a collector |
-//! | [`store`] | one resource's objects in one encoding: one writer, many readers |
-//! | [`encode`] | the bytes of lists, events and bookmarks |
-//! | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
-//! | [`memo`] | caches of upstream's answers: concurrent callers share one request, and its answer is kept for a short time |
-//! | [`audit`] | the audit log of reads from memory |
-//! | [`fairness`] | the share of a bounded resource that one client may hold |
-//! | [`fanout`] | the watchers, their positions, and which of them a change wakes |
-//! | [`connector`] | connections to the API server, and the identity that each request shows there |
-//! | [`upstream`] | what the gateway itself asks the API server: discovery, definitions, reviews; implements the reflector's requests |
-//! | [`peers`] | asking other gateways of the cluster for the state of a new cache |
-//! | [`cacher`] | the life of a resource's cache: started on first use, proven fresh, stopped when idle |
-//! | [`authn`], [`authz`] | the user of a request; whether the request is allowed |
-//! | [`serve`] | responses from memory |
-//! | [`forward`] | responses from upstream |
-//! | [`listener`] | sockets, TLS, connection limits; passes requests to a [`listener::Handler`] |
-//! | [`status`] | the status of the gateway and what it saves: as a value, a web page and text |
-//! | [`gateway`] | the order of the stages of a request, and the gateway's own errors |
-//! | [`admin`] | the admin port: livez, readyz, metrics, status |
-//! | [`load`] | the load generator: puts load on an API server and measures the responses |
-//! | [`sim`] | the embedded API server |
-//! | [`manual`] | the manual's chapters |
+//! | Member | Module | Owns |
+//! |---|---|---|
+//! | `base` | [`apimachinery`] | Kubernetes' terms as types: parsing, comparing, writing. Pure |
+//! | | [`json`] | finding values in JSON text without decoding them. Pure |
+//! | | [`certificate`] | the fields of X.509 certificates. Pure |
+//! | | [`lifecycle`] | tasks, shutdown, drain, the limit of open files |
+//! | | [`config`] | parsing and validating the configuration; reports all problems at once |
+//! | | [`telemetry`] | all metrics, the log, the access log |
+//! | | [`memo`] | caches of upstream's answers: concurrent callers share one request, and its answer is kept for a short time |
+//! | | [`fairness`] | the share of a bounded resource that one client may hold |
+//! | `engine` | [`store`] | one resource's objects in one encoding: one writer, many readers |
+//! | | [`encode`] | the bytes of lists, events and bookmarks |
+//! | | [`reflector`] | keeping a store equal to upstream; defines the requests that it needs ([`reflector::ListWatch`]) |
+//! | | [`fanout`] | the watchers, their positions, and which of them a change wakes |
+//! | `gateway` | [`traces`] | requests as OpenTelemetry spans, sent to a collector |
+//! | | [`audit`] | the audit log of reads from memory |
+//! | | [`listener`] | sockets, TLS, connection limits; passes requests to a [`listener::Handler`] |
+//! | | [`connector`] | connections to the API server, and the identity that each request shows there |
+//! | | [`upstream`] | what the gateway itself asks the API server: discovery, definitions, reviews; implements the reflector's requests |
+//! | | [`peers`] | asking other gateways of the cluster for the state of a new cache |
+//! | | [`authn`], [`authz`] | the user of a request; whether the request is allowed |
+//! | | [`cacher`] | the life of a resource's cache: started on first use, proven fresh, stopped when idle |
+//! | | [`serve`] | responses from memory |
+//! | | [`forward`] | responses from upstream |
+//! | | [`handler`] | the order of the stages of a request, and the gateway's own errors |
+//! | | [`status`] | the status of the gateway and what it saves: as a value, a web page and text |
+//! | | [`admin`] | the admin port: livez, readyz, metrics, status |
+//! | `load` | `load` | the load generator: puts load on an API server and measures the responses |
+//! | `sim` | `sim` | an embedded API server: of the demo and the tests |
+//! | binary | [`manual`] | the manual's chapters |
 
 pub use base::{apimachinery, certificate, config, fairness, json, lifecycle, memo, telemetry};
 pub use engine::{encode, fanout, reflector, store};

@@ -48,7 +48,7 @@ enum Command {
     /// Put load on an API server or a gateway, or on two in turns, and report the results. Exits with 3 if an assertion
     /// fails.
     #[cfg(feature = "tools")]
-    Load(Box<LoadArgs>),
+    Load(Box<LoadCommand>),
     /// Check a configuration and the files that it names, and list all problems.
     Check {
         /// The configuration file.
@@ -143,7 +143,7 @@ struct StatusArgs {
 
 #[cfg(feature = "tools")]
 #[derive(Debug, Args)]
-struct LoadArgs {
+struct LoadCommand {
     #[command(flatten)]
     load: load::command::LoadArgs,
     /// Measure an embedded gateway against the embedded API server behind it, which holds this many objects.
@@ -299,7 +299,7 @@ fn show_demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(feature = "tools")]
-fn put_load(args: LoadArgs) -> anyhow::Result<ExitCode> {
+fn put_load(args: LoadCommand) -> anyhow::Result<ExitCode> {
     let Some(objects) = args.demo else { return load::command::run(args.load) };
     load::command::run_with(args.load, DEMO_ENDPOINTS, async |options, shutdown| {
         Ok(kube_fanout::load_demo(objects, options, shutdown).await?)

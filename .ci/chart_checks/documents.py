@@ -16,7 +16,7 @@ from chart import CHART, FOLDER, ROOT, nested, one, render, ways_of_use
 
 OPERATIONS = ROOT / "src/manual/operations.md"
 ALERTS = ROOT / "src/manual/alerts.md"
-METRICS = ROOT / "src/telemetry/metrics.rs"
+METRICS = ROOT / "src/base/telemetry/metrics.rs"
 
 
 def readme_table() -> list[str]:

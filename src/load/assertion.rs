@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use super::{recorder::Recorded, times::Times};
+use crate::{recorder::Recorded, times::Times};
 
 /// One condition on the measurements of `--url`.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::{sync::Mutex, time::timeout};
 
-use super::{
+use crate::{
     connection::Connection,
     endpoint::{Endpoint, Fallback, RequestSpec},
     failure::{ErrorKind, Failure},

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::Method;
 use tokio::time::Instant;
 
-use super::{
+use crate::{
     channel::Channel,
     endpoint::RequestSpec,
     failure::Failure,

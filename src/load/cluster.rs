@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use base::apimachinery::Status;
 
-use super::{
+use crate::{
     channel::Channel,
     endpoint::Endpoint,
     endpoint::RequestSpec,

@@ -18,7 +18,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::{
+use crate::{
     failure::{ErrorKind, Failure},
     profile::HttpVersion,
 };

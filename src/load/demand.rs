@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
+use crate::{
     churn::Churn,
     profile::{InformerWork, ReconnectWork, Selection, WatchWork, Work, Workload},
     scope::Scope,

@@ -17,7 +17,7 @@ use tower::{
 
 use base::config::{Redacted, TokenFile, has_host_and_port};
 
-use super::{
+use crate::{
     connection::Tls,
     failure::{ErrorKind, Failure},
 };

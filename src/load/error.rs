@@ -1,6 +1,6 @@
 //! Why a run has no report.
 
-use super::{EndpointError, cluster::TEST_CLUSTER, slo::API_RESPONSIVENESS};
+use crate::{EndpointError, cluster::TEST_CLUSTER, slo::API_RESPONSIVENESS};
 use base::config::{NoKubeconfig, Redacted, UpstreamConfigError};
 
 /// Why there is no report.

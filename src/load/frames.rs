@@ -2,7 +2,7 @@
 
 use memchr::memmem;
 
-use super::{splitter::Splitter, version};
+use crate::{splitter::Splitter, version};
 
 /// The annotation of objects that the tool writes: [`stamp`].
 pub(super) const SENT: &str = "load.kube-fanout.io/sent";

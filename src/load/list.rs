@@ -9,7 +9,7 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::Deserializer;
 
-use super::{
+use crate::{
     channel::OpenResponse,
     failure::{ErrorKind, Failure},
     version::MAGIC,

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     frames::{SENT, stamp},
     profile::{ChurnResource, ChurnWork},
 };

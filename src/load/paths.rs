@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::profile::{CLIENT, ReadVersion, Selection, Start};
+use crate::profile::{CLIENT, ReadVersion, Selection, Start};
 use base::apimachinery::GroupVersionResource;
 
 /// The characters that are encoded in a query's value: all except these and alphanumeric ones.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::report::{EndpointReport, Report, WorkloadReport};
+use crate::report::{EndpointReport, Report, WorkloadReport};
 
 /// The `version` of the format.
 const VERSION: &str = "v1";

@@ -2,7 +2,7 @@
 
 use std::{fs, str::FromStr, sync::Arc, time::Duration};
 
-use super::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, profile::HttpVersion};
+use crate::{channel::Channel, endpoint::Endpoint, endpoint::RequestSpec, profile::HttpVersion};
 
 /// The maximum time for reading metrics.
 const METRICS_MAX: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{profile::Profile, recorder::Recorded, side::Side, times::Times};
+use crate::{profile::Profile, recorder::Recorded, side::Side, times::Times};
 
 const DRAW_EVERY: Duration = Duration::from_millis(250);
 const TIME: &str = "{msg:<40} [{bar:30}] {elapsed}";

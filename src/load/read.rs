@@ -4,7 +4,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::{
+use crate::{
     channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::{ErrorKind, Failure},

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
+use crate::{
     demand::Due,
     failure::{ErrorKind, Failure, Failures},
     timeline::Timeline,

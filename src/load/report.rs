@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{
+use crate::{
     assertion::Outcome,
     processes::Usage,
     profile::{Profile, Workload},
@@ -223,7 +223,7 @@ impl WorkloadReport {
     pub(super) fn new(workload: &Workload, recorded: &Recorded, seconds: f64) -> Self {
         let seconds = if recorded.sending.is_zero() { seconds } else { recorded.sending.as_secs_f64() };
         let a_second = |count: u64| if seconds > 0.0 { rounded(count as f64 / seconds) } else { 0.0 };
-        let error = |(kind, (count, first)): (&super::failure::ErrorKind, &(u64, String))| ErrorReport {
+        let error = |(kind, (count, first)): (&crate::failure::ErrorKind, &(u64, String))| ErrorReport {
             kind: kind.to_string(),
             count: *count,
             first: first.clone(),
@@ -308,7 +308,7 @@ impl ProcessReport {
 }
 
 impl AssertionReport {
-    pub(super) fn new(assertion: &super::Assertion, outcome: &Outcome, interrupted: bool) -> Self {
+    pub(super) fn new(assertion: &crate::Assertion, outcome: &Outcome, interrupted: bool) -> Self {
         let value = outcome.value.map(rounded);
         let passed = (!interrupted).then_some(outcome.passed);
         Self { assertion: assertion.to_string(), value, unit: assertion.unit(), passed }

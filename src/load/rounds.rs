@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::{
     profile::Work,
     report::{EndpointReport, ProcessReport, WorkloadReport},
     side::Side,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     Assertion, Condition, EndpointError, LoadError, Named, Profile, Report,
     assertion::Rates,
     churn::Churn,
@@ -271,7 +271,7 @@ async fn clean_up(sides: &[Side], run: &str, seeds: &[Arc<Churn>]) -> Option<Str
         }
     }
     let failure = failure?;
-    let label = format!("{}={run}", super::objects::RUN);
+    let label = format!("{}={run}", crate::objects::RUN);
     // The reason as a comment of the shell: the line can be copied to its end.
     Some(format!("objects may be left; kubectl delete namespaces -l {label} # {failure}"))
 }

@@ -6,7 +6,7 @@
 
 use std::{iter, sync::Arc};
 
-use super::{
+use crate::{
     LoadError,
     channel::Channel,
     cluster::{fetch, words},

@@ -3,7 +3,7 @@
 //! It knows what it has written and no other client changes: names, its namespace, its labels, the nodes of its pods
 //! and their scheduler. Whatever a server may add or change it does not know, such as a phase or further labels.
 
-use super::{churn::Churn, objects, paths, profile::Selection};
+use crate::{churn::Churn, objects, paths, profile::Selection};
 use base::apimachinery::{FieldRequirement, FieldSelector, LabelSelector, Labels};
 
 /// The objects of one churn that a client's selectors match.

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     channel::Channel,
     churn::{Churn, write},
     endpoint::Endpoint,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::{
     LoadError,
     cluster::{self, Looks},
     endpoint::Endpoint,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{endpoint::Endpoint, recorder::Recorder};
+use crate::{endpoint::Endpoint, recorder::Recorder};
 
 /// One of the endpoints that take turns.
 #[derive(Debug)]

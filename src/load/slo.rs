@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use super::{
+use crate::{
     Assertion, NotAnAssertion,
     profile::{Profile, Work},
 };
@@ -28,7 +28,7 @@ impl Condition {
         if let Self::Of(assertion) = self {
             return vec![assertion.clone()];
         }
-        let of_workload = |workload: &super::profile::Workload| {
+        let of_workload = |workload: &crate::profile::Workload| {
             let bound = match workload.work {
                 Work::Get { .. } | Work::Churn(_) => ONE_OBJECT,
                 Work::List(_) => LISTS,

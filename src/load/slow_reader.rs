@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{
+use crate::{
     channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::Failure,

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::failure::plain;
-use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
+use crate::failure::plain;
+use crate::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
 /// The texts of 404 responses for paths of unknown resources. Those for objects that do not exist are different.
 const NO_RESOURCE: [&str; 2] = ["404 page not found", "could not find the requested resource"];

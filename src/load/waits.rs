@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::demand::Due;
+use crate::demand::Due;
 
 /// What one client waits for.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 
-use super::watch::{Cut, WatchStream};
+use crate::watch::{Cut, WatchStream};
 
 /// The body of every response: complete, or a watch.
 pub type Body = UnsyncBoxBody<Bytes, Cut>;

@@ -7,7 +7,7 @@ use base64::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::json;
+use crate::json;
 
 /// The start of the next page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::definition::{Definition, Version};
+use crate::definition::{Definition, Version};
 
 /// The resource that a CustomResourceDefinition describes. `None` if it lacks required fields.
 pub(crate) fn definition(crd: &Value) -> Option<Definition> {

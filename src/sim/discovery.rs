@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::definition::{Definition, Version};
+use crate::definition::{Definition, Version};
 
 /// `/api`
 pub(crate) fn core_versions() -> Value {

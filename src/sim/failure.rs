@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::definition::Definition;
+use crate::definition::Definition;
 
 /// The failure of a request, to be written as a `Status`.
 #[derive(Clone, Debug)]

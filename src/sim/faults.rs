@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use tokio::sync::watch;
 
-use super::failure::Failure;
+use crate::failure::Failure;
 
 /// The features of the server. The default is a 1.36 server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct Refusal {
     pub verb: Option<&'static str>,
     /// For example `pods` or `deployments.apps`.
     pub resource: Option<String>,
-    /// How many requests are refused; `None` until [`super::Sim::accept_all`].
+    /// How many requests are refused; `None` until [`crate::Sim::accept_all`].
     pub times: Option<u32>,
     /// 403, 404, 429, 500 or 503; any other value is treated as 500.
     pub status: u16,
@@ -91,7 +91,7 @@ struct State {
 
 impl Faults {
     pub(crate) fn git_version(&self) -> String {
-        self.state().git_version.clone().unwrap_or_else(|| super::GIT_VERSION.to_owned())
+        self.state().git_version.clone().unwrap_or_else(|| crate::GIT_VERSION.to_owned())
     }
 
     pub(crate) fn set_git_version(&self, version: &str) {

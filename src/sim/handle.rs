@@ -8,7 +8,7 @@ use http::{Request, Response};
 
 use base::apimachinery::GroupResource;
 
-use super::{
+use crate::{
     Body, Counts, Features, Refusal, Refused, Sim, Simulation,
     census::{Census, Order},
     definition::Definition,

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{definition::Definition, stored::Stored};
+use crate::{definition::Definition, stored::Stored};
 
 /// The default for the number of changes kept of each collection.
 pub(crate) const HISTORY_CHANGES_MAX: usize = 8_192;

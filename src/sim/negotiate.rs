@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, header};
 
-use super::{
+use crate::{
     definition::Definition,
     failure::Failure,
     shapes::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::definition::Definition;
+use crate::definition::Definition;
 
 /// `/openapi/v3`: the locations of the documents of all versions.
 pub(crate) fn index(definitions: &[Arc<Definition>]) -> Value {
@@ -37,7 +37,7 @@ pub(crate) fn document(definitions: &[Arc<Definition>], group: &str, version: &s
     if paths.is_empty() {
         return None;
     }
-    let info = json!({"title": "kube-fanout-sim", "version": super::GIT_VERSION});
+    let info = json!({"title": "kube-fanout-sim", "version": crate::GIT_VERSION});
     Some(json!({"openapi": "3.0.0", "info": info, "paths": paths}))
 }
 

@@ -6,7 +6,7 @@ use std::{collections::HashMap, num::NonZeroU64, time::Duration};
 
 use base::apimachinery::{FieldSelector, LabelSelector};
 
-use super::{
+use crate::{
     continue_token::ContinueToken,
     failure::{Cause, Failure},
 };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{definition::Definition, failure::Failure, write::unfit_patch};
+use crate::{definition::Definition, failure::Failure, write::unfit_patch};
 
 #[derive(Clone, Debug)]
 pub(crate) enum Patch {

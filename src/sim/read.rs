@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::{
     Simulation,
     continue_token::ContinueToken,
     definition::Definition,

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::{
+use crate::{
     body::{self, Body},
     failure::Failure,
     json,

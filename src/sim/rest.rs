@@ -8,7 +8,7 @@ use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     Simulation,
     body::Body,
     definition::Definition,

@@ -2,7 +2,7 @@
 
 use base::apimachinery::{FieldSelector, LabelSelector};
 
-use super::{definition::Definition, failure::Failure, path::Target, stored::Stored};
+use crate::{definition::Definition, failure::Failure, path::Target, stored::Stored};
 
 /// The scope and the selectors of a list or a watch.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use base::lifecycle::Tasks;
 
-use super::{Sim, census::Order, rest, servers::Server};
+use crate::{Sim, census::Order, rest, servers::Server};
 
 /// How long open requests may take once the server is asked to stop.
 const GRACE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{definition::Definition, stored::Stored};
+use crate::{definition::Definition, stored::Stored};
 
 /// One of the servers.
 #[derive(Clone, Copy, Debug)]

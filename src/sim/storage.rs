@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 
 use base::apimachinery::GroupResource;
 
-use super::{
+use crate::{
     crd,
     definition::{Definition, built_in},
     failure::Failure,
@@ -141,7 +141,7 @@ impl Storage {
         &self,
         history: &History,
         after: u64,
-    ) -> (Result<Vec<Arc<Change>>, super::history::Lost>, u64) {
+    ) -> (Result<Vec<Arc<Change>>, crate::history::Lost>, u64) {
         let state = self.state();
         (history.after(after), state.revision)
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use base::apimachinery::Labels;
 
-use super::{definition::Definition, json, key_order};
+use crate::{definition::Definition, json, key_order};
 
 /// An object at one revision.
 #[derive(Debug)]

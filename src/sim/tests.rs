@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::{BodyExt, BodyStream, Full};
 use serde_json::{Value, json};
 
-use super::*;
+use crate::*;
 use base::apimachinery::GroupResource;
 
 struct Answer {

@@ -9,7 +9,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
+use crate::{
     Simulation,
     census::{OpenWatch, Order},
     definition::Definition,
@@ -33,9 +33,9 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The range of durations, in seconds, for a watch without a timeout.
 const LIFE: std::ops::Range<u64> = 1_800..3_600;
-/// The age of the state of initial events with [`super::Sim::send_early_changes`].
+/// The age of the state of initial events with [`crate::Sim::send_early_changes`].
 const EARLY: Duration = Duration::from_secs(5);
-/// Why there is no watch-list ([`super::Features::progress_requests`]).
+/// Why there is no watch-list ([`crate::Features::progress_requests`]).
 const NO_PROGRESS: &str = "a watch stream was requested by the client but the required storage feature \
                            RequestWatchProgress is disabled";
 /// The number of initial events that are written at once.
@@ -307,7 +307,7 @@ fn expired(definition: &Definition, version: u64, oldest: u64) -> Failure {
     })
 }
 
-/// Adds a field to a bookmark's metadata ([`super::Features::newer_bookmarks`]).
+/// Adds a field to a bookmark's metadata ([`crate::Features::newer_bookmarks`]).
 fn add_newer_field(bookmark: &mut Vec<u8>) {
     const METADATA: &[u8] = br#""metadata":{"#;
     if let Some(at) = memchr::memmem::find(bookmark, METADATA) {

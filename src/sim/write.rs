@@ -9,7 +9,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{
+use crate::{
     crd,
     definition::Definition,
     failure::{Cause, Failure},

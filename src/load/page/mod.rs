@@ -5,7 +5,7 @@ mod chart;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::report::{EndpointReport, Report, TimesReport, WorkloadReport};
+use crate::report::{EndpointReport, Report, TimesReport, WorkloadReport};
 
 /// The page loads nothing and runs nothing, whatever text of a server it contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";

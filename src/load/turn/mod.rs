@@ -12,7 +12,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
+use crate::{
     channel::Channel,
     churn::Churn,
     demand::{Demand, Due},

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 pub use churn::Churn;
 
-use super::{Refused, Sim};
+use crate::{Refused, Sim};
 
 /// The namespaces of the objects.
 const NAMESPACES: [&str; 10] =
@@ -74,7 +74,7 @@ impl Application {
 
 /// An entry of `managedFields` that owns all fields of a value, as the API server would write it.
 fn managed_by(manager: &str, subresource: Option<&str>, owned: &Value) -> Value {
-    let now = super::write::now();
+    let now = crate::write::now();
     let mut entry = json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": now,
         "fieldsType": "FieldsV1", "fieldsV1": fields_of(owned)});
     if let Some(subresource) = subresource {

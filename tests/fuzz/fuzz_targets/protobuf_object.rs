@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../../src/store/protobuf/pod.rs"]
+#[path = "../../../src/engine/store/protobuf/pod.rs"]
 mod pod;
 
 use std::collections::HashMap;

@@ -1,78 +1,15 @@
-//! Which module may use which: the direction of both flows, requests and data.
+//! What the compiler does not keep: members of the workspace depend only on lower ones; modules within one form no
+//! circles, and some names are for some modules.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     assert_none,
     source::{Source, sources},
 };
 
-/// Each module with the other modules that it may use. A module that is not listed may use none.
-///
-/// Read flow: `listener → authn → authz → gateway → serve | forward`. Data flow: `upstream → reflector → store →
-/// fanout`. They meet in `cacher`, which owns the store, the reflector and the watchers of a resource.
-#[rustfmt::skip]
-const MAY_USE: &[(&str, &[&str])] = &[
-    // Types only: no IO, no clock.
-    ("apimachinery", &[]),
-    ("json",         &[]),
-    ("certificate",  &[]),
-    ("telemetry",    &["apimachinery"]),
-    ("lifecycle",    &[]),
-    ("config",       &["apimachinery", "certificate", "telemetry"]),
-    // Receives the parts of a request from its caller, and does not depend on the gateway.
-    ("traces",       &["apimachinery", "telemetry", "lifecycle"]),
-    // Independent of HTTP, tasks and watchers.
-    ("store",        &["apimachinery", "json"]),
-    // Independent of the reader. Bookmarks are kept as their members.
-    ("encode",       &["apimachinery", "json", "store"]),
-    // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
-    ("reflector",    &["apimachinery", "json", "telemetry", "store", "encode"]),
-    ("fairness",     &["telemetry", "lifecycle"]),
-    // What a watch holds for itself counts for its client.
-    ("fanout",       &["apimachinery", "store", "encode", "fairness", "telemetry", "lifecycle"]),
-    // Independent of the questions and of where they are sent.
-    ("memo",         &["telemetry", "lifecycle"]),
-    // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
-    ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "memo"]),
-    // Implements the trait that `reflector` declares: dependencies point at the domain.
-    ("upstream",     &["apimachinery", "telemetry", "lifecycle", "reflector", "connector"]),
-    // Asks other gateways for what the reflector would ask upstream for.
-    ("peers",        &["apimachinery", "telemetry", "reflector", "connector", "upstream"]),
-    // Authentication by reviews upstream. The listener owns what a connection has shown, such as its client
-    // certificate.
-    ("authn",        &["apimachinery", "certificate", "telemetry", "lifecycle", "config", "upstream", "listener",
-                       "fairness", "memo"]),
-    ("audit",        &["apimachinery", "telemetry", "lifecycle"]),
-    // What was authorized is the scope of the read.
-    ("authz",        &["apimachinery", "telemetry", "lifecycle", "store", "upstream", "fairness", "memo"]),
-    ("cacher",       &["apimachinery", "telemetry", "lifecycle", "fairness", "memo", "store", "encode", "reflector",
-                       "fanout", "authz", "upstream", "peers"]),
-    // Parses what upstream sends to a forwarded watch, to continue it from memory.
-    ("serve",        &["apimachinery", "json", "telemetry", "fairness", "authz", "store", "encode", "fanout",
-                       "cacher"]),
-    ("forward",      &["lifecycle", "fairness", "authn", "connector"]),
-    // Gets a handler as an argument: it never names `gateway`.
-    ("listener",     &["config", "fairness", "lifecycle", "telemetry"]),
-    ("gateway",      &["apimachinery", "telemetry", "lifecycle", "listener", "fairness", "authn", "authz", "audit",
-                       "cacher", "serve", "forward", "traces", "connector"]),
-    // Reads everything that an operator may want to know and changes nothing.
-    ("status",       &["telemetry", "fanout", "connector", "upstream", "peers", "cacher", "serve"]),
-    // Metrics and status require authorization.
-    ("admin",        &["lifecycle", "telemetry", "listener", "fairness", "authn", "authz", "upstream", "status"]),
-    // An independent API server: shares with the gateway only the parsing of names and selectors, so that a test of one
-    // against the other is meaningful.
-    ("sim",          &["apimachinery", "lifecycle"]),
-    // A client: it measures what clients see. Its profiles are parsed like the configuration.
-    ("load",         &["apimachinery", "telemetry", "config"]),
-    // Documentation only.
-    ("manual",       &[]),
-    // Wiring.
-    ("run",          &["admin", "apimachinery", "audit", "authn", "authz", "cacher", "config", "connector", "fairness",
-                       "forward", "gateway", "lifecycle", "listener", "peers", "serve", "status", "store", "telemetry",
-                       "traces", "upstream"]),
-    ("demo",         &["config", "listener", "load", "run", "sim", "status", "telemetry"]),
-    // Reads the status of a gateway as an operator does.
-    ("status_command", &["config", "status", "telemetry"]),
-];
+/// The members that are cut into modules which other modules use.
+const MEMBERS: [&str; 3] = ["base", "engine", "gateway"];
 
 /// Names that only some modules may use, wherever they are declared.
 #[rustfmt::skip]
@@ -98,52 +35,27 @@ const NOT_IN: &[(&str, &[&str])] = &[
     ("http_body", &["apimachinery", "encode", "store", "fanout", "reflector", "authn", "authz"]),
 ];
 
-/// A use of another module.
+/// A use of another module of the same member.
 struct Use {
     line: usize,
     module: String,
 }
 
 #[test]
-fn modules_use_only_what_lies_below_them() {
-    let mut problems = Vec::new();
-    for source in library() {
-        let module = source.module();
-        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
-            problems.push(format!("{}: {module} is not in the table", source.path));
-            continue;
-        };
-        for Use { line, module: used, .. } in uses(&source) {
-            if used != module && !allowed.contains(&used.as_str()) {
-                problems.push(format!("{}:{line}: {module} may not use {used}", source.path));
-            }
+fn the_modules_of_a_member_form_no_circles() {
+    for member in MEMBERS {
+        let mut left: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for source in library().iter().filter(|source| source.member() == member) {
+            let used = left.entry(source.module().to_owned()).or_default();
+            used.extend(uses(source).into_iter().map(|used| used.module).filter(|used| used != source.module()));
         }
-    }
-    assert_none(&problems);
-}
-
-#[test]
-fn every_entry_of_the_table_is_needed() {
-    let sources = library();
-    let is_used = |module: &str, used: &str| {
-        let own = sources.iter().filter(|source| source.module() == module);
-        own.flat_map(uses).any(|Use { module, .. }| module == used)
-    };
-    let entries = MAY_USE.iter().flat_map(|(module, allowed)| allowed.iter().map(move |used| (*module, *used)));
-    let unused = entries.filter(|(module, used)| !is_used(module, used));
-    assert_none(&unused.map(|(module, used)| format!("{module} does not use {used}")).collect::<Vec<_>>());
-}
-
-#[test]
-fn the_table_allows_no_circles() {
-    // Removes modules that use none of the remaining ones until no module is left. That fails only if there is a
-    // circle.
-    let mut left: Vec<_> = MAY_USE.to_vec();
-    while !left.is_empty() {
-        let names: Vec<_> = left.iter().map(|(name, _)| *name).collect();
-        let before = left.len();
-        left.retain(|(_, uses)| uses.iter().any(|used| names.contains(used)));
-        assert!(left.len() < before, "a circle among {names:?}");
+        // Removes modules that use none of the remaining ones until no module is left. That fails only if there is a
+        // circle.
+        while !left.is_empty() {
+            let names: Vec<_> = left.keys().cloned().collect();
+            left.retain(|_, uses| uses.iter().any(|used| names.contains(used)));
+            assert!(left.len() < names.len(), "{member}: a circle among {names:?}");
+        }
     }
 }
 
@@ -168,7 +80,7 @@ fn imports_name_modules_from_the_root() {
     let mut problems = Vec::new();
     for source in library() {
         for line in source.code() {
-            let leaves = line.code.contains("super::super::") && source.path.matches('/').count() == 2;
+            let leaves = line.code.contains("super::super::") && source.depth() == 1;
             let is_crate = source.is_module_root() && line.code.contains("super::");
             if leaves || is_crate {
                 problems.push(format!("{}:{}: say crate:: where super:: is the crate", source.path, line.number));
@@ -181,7 +93,8 @@ fn imports_name_modules_from_the_root() {
 /// The files of the library without wiring and tests.
 fn library() -> Vec<Source> {
     let sources = sources("src").into_iter();
-    sources.filter(|source| !source.is_test && !matches!(source.module(), "lib" | "main")).collect()
+    let is_wiring = |source: &Source| matches!(source.module(), "lib" | "main" | "run" | "demo" | "command_line");
+    sources.filter(|source| !source.is_test && !is_wiring(source)).collect()
 }
 
 /// The uses of other modules in the code of a file.
@@ -251,7 +164,7 @@ fn uses_are_found_in_paths_and_in_braces() {
         "fn f() -> crate::gamma::C {} // crate::delta\n",
         "use crate::{epsilon::E, zeta};\n",
     );
-    let source = Source { path: "src/x/y.rs".into(), text: text.into(), is_test: false };
+    let source = Source { path: "src/engine/x/y.rs".into(), text: text.into(), is_test: false };
     let found: Vec<_> = uses(&source).into_iter().map(|used| (used.line, used.module)).collect();
     let expected = [(2, "alpha"), (3, "beta"), (5, "gamma"), (6, "epsilon"), (6, "zeta")];
     assert_eq!(found, expected.map(|(line, module)| (line, module.to_owned())));

@@ -6,6 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// The folders of the members of the workspace, below `src`.
+const MEMBERS: [&str; 5] = ["base", "engine", "gateway", "load", "sim"];
+
 /// One Rust file.
 #[derive(Debug)]
 pub(super) struct Source {
@@ -54,16 +57,35 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
 }
 
 impl Source {
-    /// For example `store` for `src/store/history.rs` and `run` for `src/run.rs`.
-    pub(super) fn module(&self) -> &str {
+    /// The member of the workspace: `engine` for `src/engine/store/history.rs`, and `src` for the files of the binary.
+    pub(super) fn member(&self) -> &str {
+        let folder = self.path.split('/').nth(1).unwrap_or_default();
+        if MEMBERS.contains(&folder) { folder } else { "src" }
+    }
+
+    /// The path below the root of the crate: `store/history.rs` for `src/engine/store/history.rs`.
+    fn below(&self) -> &str {
         let below = self.path.split_once('/').unwrap().1;
-        below.split('/').next().unwrap().trim_end_matches(".rs")
+        below.strip_prefix(self.member()).map_or(below, |below| &below[1..])
+    }
+
+    /// For example `store` for `src/engine/store/history.rs` and `lifecycle` for `src/base/lifecycle.rs`.
+    pub(super) fn module(&self) -> &str {
+        // Of these, each is one module for the others.
+        if matches!(self.member(), "load" | "sim") {
+            return self.member();
+        }
+        self.below().split('/').next().unwrap().trim_end_matches(".rs")
+    }
+
+    /// The number of folders between the root of the crate and the file.
+    pub(super) fn depth(&self) -> usize {
+        self.below().matches('/').count()
     }
 
     /// Whether this file is the root of its module, so that `super` is the crate.
     pub(super) fn is_module_root(&self) -> bool {
-        let depth = self.path.matches('/').count();
-        depth == 1 || depth == 2 && self.path.ends_with("/mod.rs")
+        self.depth() == 0 || self.depth() == 1 && self.path.ends_with("/mod.rs")
     }
 
     /// The file name without its extension.
@@ -178,7 +200,7 @@ fn rows_of_literals_are_found() {
         "    here\");\n",
         "end\n",
     );
-    let source = Source { path: "src/x/y.rs".into(), text: text.into(), is_test: false };
+    let source = Source { path: "src/engine/x/y.rs".into(), text: text.into(), is_test: false };
     let mut rows: Vec<_> = source.rows_of_literals().into_iter().collect();
     rows.sort_unstable();
     assert_eq!(rows, [1, 2, 3, 5, 6]);
