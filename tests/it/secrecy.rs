@@ -115,7 +115,7 @@ async fn trace_shows_no_credentials_and_no_content_of_secrets() {
         drop(logged);
 
         let text = lines.text();
-        for target in ["access", "kube_fanout::", "h2::"] {
+        for target in ["access", "kube_fanout_gateway::", "h2::"] {
             assert!(text.contains(&format!(r#""target":"{target}"#)), "nothing is logged by {target}");
         }
         for hidden in [TOKEN, UNKNOWN_TOKEN, PASSWORD, GATEWAY_TOKEN, CONTENT, WRITTEN] {
