@@ -2,7 +2,7 @@
 //!
 //! 1. [`topologies`]: where gateways run, what each way costs, and what does not work yet.
 //! 2. [`sizing`]: how much one gateway carries, and the replicas and memory that a cluster needs.
-//! 3. [`operations`]: configuration, rights that the gateway needs, health, metrics, logs, every limit with its default.
+//! 3. [`operations`]: configuration, rights, health, metrics, logs, every limit with its default.
 //! 4. [`status`]: the status page, `/status.json` and `kube-fanout status`.
 //! 5. [`alerts`]: what each alert of the chart means, and what to do.
 //! 6. [`identity`]: what each user may read in delegated mode, and the identity of forwarded requests.
