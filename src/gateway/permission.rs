@@ -79,25 +79,6 @@ impl Permission {
         };
         Ok(Granted { permit: permit?, user: Some(user), counted: Some(counted) })
     }
-
-    /// Whether [`Self::grant`] would find room now for the reviews, of low importance, that it needs for a read of
-    /// `target`.
-    pub(super) fn has_room(&self, context: &RequestContext, target: &ResourceRequest) -> bool {
-        let RequestContext { credentials, peer, .. } = context;
-        let now = Instant::now();
-        match self.authenticator.known(credentials, now) {
-            Some(Ok(user)) => {
-                let is_known = self.authorizer.known(&user, &context.attributes(target), now).is_some();
-                is_known || self.authorizer.has_room(Some(client_of(&user, *peer)))
-            }
-            // Nothing will be asked.
-            Some(Err(_)) => true,
-            None => {
-                let client = self.authenticator.client(credentials);
-                self.authorizer.has_room(client) && self.authenticator.has_room(credentials, *peer)
-            }
-        }
-    }
 }
 
 fn reason(why: Unauthenticated) -> ForwardReason {
