@@ -32,7 +32,7 @@ use crate::{
     authz::Authorizer,
     cacher::Cachers,
     connector,
-    fairness::{AnswerRoom, Importance},
+    fairness::AnswerRoom,
     forward::Forward,
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, ForwardReason, Read, Unanswered, WorkTurns},
@@ -248,8 +248,7 @@ impl Handler for Gateway {
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
-        let (received, importance) = (record.received(), Importance::Usual);
-        let context = RequestContext { uri, info, credentials, peer, received, importance };
+        let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
         let peer_mark = stages.peer_mark(request.headers());
         let mut served = match peer::is_asking(request.headers()) {

@@ -52,7 +52,7 @@ impl Permission {
         record: Option<&mut Record>,
         unanswerable: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
-        let RequestContext { credentials, peer, importance, .. } = context;
+        let RequestContext { credentials, peer, .. } = context;
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             let permit = self.authorizer.authorize_gateway(context.attributes(target))?;
             return Ok(Granted { permit, user: None, counted: None });
@@ -62,7 +62,7 @@ impl Permission {
             Some(user) => (user, known_at),
             None => {
                 may_ask()?;
-                (self.authenticator.user(credentials, *peer, *importance).await, Instant::now())
+                (self.authenticator.user(credentials, *peer).await, Instant::now())
             }
         };
         let user = user.map_err(reason)?;
@@ -74,7 +74,7 @@ impl Permission {
             Some(permit) => permit,
             None => {
                 may_ask()?;
-                self.authorizer.authorize(user.clone(), attributes, counted, *importance).await
+                self.authorizer.authorize(user.clone(), attributes, counted).await
             }
         };
         Ok(Granted { permit: permit?, user: Some(user), counted: Some(counted) })
