@@ -188,7 +188,7 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Resumed::No;
         };
-        let wanted = instance.past.want(version, client, true);
+        let wanted = instance.past.want(version, client);
         // After it was wanted: a drain that begins from here on ends the wait.
         if self.shared.spread.turn().is_some() {
             return Resumed::Draining;

@@ -40,18 +40,11 @@ const ASKED_AGAIN: Duration = Duration::from_secs(1);
 /// What is wanted of the past of one store, from one fill to the next.
 #[derive(Debug)]
 pub(super) struct Past {
-    wanted: Mutex<Wanted>,
+    /// The versions from which clients wait to resume.
+    wanted: Mutex<Vec<Want>>,
     state: watch::Sender<State>,
     /// Wakes the task that asks upstream.
     demand: Arc<Notify>,
-}
-
-/// The versions from which clients resume.
-#[derive(Debug, Default)]
-struct Wanted {
-    versions: Vec<Want>,
-    /// How many of them wait.
-    waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +52,6 @@ struct Want {
     version: ResourceVersion,
     /// `None` if clients are not told apart.
     client: Option<ClientKey>,
-    /// Whether the client has nothing else meanwhile.
-    waits: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,7 +91,7 @@ pub enum Resumed {
 
 /// The place of a client's version among those that are wanted; given up when dropped.
 #[derive(Debug)]
-pub struct WantedVersion<'a> {
+pub(super) struct WantedVersion<'a> {
     past: &'a Past,
     want: Want,
 }
@@ -110,15 +101,11 @@ impl Past {
         Self { wanted: Mutex::default(), state: watch::Sender::default(), demand }
     }
 
-    /// Notes that a client resumes from `version`. If it `waits`, upstream is asked for the past.
-    pub(super) fn want(&self, version: ResourceVersion, client: Option<ClientKey>, waits: bool) -> WantedVersion<'_> {
-        let (want, mut wanted) = (Want { version, client, waits }, self.wanted());
-        wanted.versions.push(want);
-        wanted.waiting += usize::from(waits);
-        drop(wanted);
-        if waits {
-            self.demand.notify_one();
-        }
+    /// Notes that a client waits to resume from `version`: upstream is asked for the past.
+    pub(super) fn want(&self, version: ResourceVersion, client: Option<ClientKey>) -> WantedVersion<'_> {
+        let want = Want { version, client };
+        self.wanted().push(want);
+        self.demand.notify_one();
         WantedVersion { past: self, want }
     }
 
@@ -138,7 +125,7 @@ impl Past {
         let state = self.state.borrow().clone();
         let beginning = reader.begins_after();
         let Some(beginning) = beginning.filter(|_| state.has_attempts(|_| true, 1)) else {
-            if state.end.is_none() && self.wanted().waiting > 0 {
+            if state.end.is_none() && !self.wanted().is_empty() {
                 if beginning.is_some() {
                     limit_reached("history_extensions");
                 }
@@ -146,15 +133,13 @@ impl Past {
             }
             return None;
         };
-        let wanted = self.wanted();
+        if state.end.is_some() {
+            return None;
+        }
         let is_open = |want: &Want| {
             want.version < beginning && !state.is_too_old(want.version) && state.has_attempts_for(want.client)
         };
-        let mut wants: Vec<_> = wanted.versions.iter().copied().filter(is_open).collect();
-        drop(wanted);
-        if state.end.is_some() || !wants.iter().any(|want| want.waits) {
-            return None;
-        }
+        let mut wants: Vec<_> = self.wanted().iter().copied().filter(is_open).collect();
         wants.sort_unstable_by_key(|want| want.version);
         wants.dedup_by_key(|want| want.version);
         // The oldest one serves all; once that is too old, halves are tried.
@@ -170,7 +155,7 @@ impl Past {
         });
     }
 
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+    fn wanted(&self) -> MutexGuard<'_, Vec<Want>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -197,11 +182,10 @@ impl State {
 }
 
 impl WantedVersion<'_> {
-    /// Resolves when history reaches back to the version, or is known never to. For a client that upstream answers
-    /// meanwhile also when no client waits any more: then upstream is not asked. Nor is it for a client that has used
-    /// its part of the attempts. The caller of one that waits must set a timeout.
+    /// Resolves when history reaches back to the version, or is known never to: upstream is not asked for a client that
+    /// has used its part of the attempts. The caller must set a timeout.
     pub(super) async fn resumed(&self, reader: &Reader) -> Resumed {
-        let Self { past, want: Want { version, client, waits } } = *self;
+        let Self { past, want: Want { version, client } } = *self;
         let mut state = past.state.subscribe();
         let decided = |state: &State| match state.end {
             _ if reader.after(version).is_ok() => Some(Resumed::Yes),
@@ -209,13 +193,12 @@ impl WantedVersion<'_> {
             Some(End::Exhausted) => Some(Resumed::No),
             None if state.is_too_old(version) || !is_before_history(version, reader) => Some(Resumed::No),
             None if !state.has_attempts_for(client) => Some(Resumed::No),
-            None if !waits && past.wanted().waiting == 0 => Some(Resumed::No),
             None => None,
         };
         // The sender lives as long as `past` does, so waiting cannot fail.
         let state = state.wait_for(|state| decided(state).is_some()).await;
         let resumed = state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No);
-        if waits && resumed == Resumed::No && !past.state.borrow().has_attempts_for(client) {
+        if resumed == Resumed::No && !past.state.borrow().has_attempts_for(client) {
             limit_reached("history_extensions");
         }
         resumed
@@ -225,15 +208,8 @@ impl WantedVersion<'_> {
 impl Drop for WantedVersion<'_> {
     fn drop(&mut self) {
         let mut wanted = self.past.wanted();
-        wanted.waiting -= usize::from(self.want.waits);
-        if let Some(at) = wanted.versions.iter().position(|want| *want == self.want) {
-            wanted.versions.swap_remove(at);
-        }
-        let was_last = self.want.waits && wanted.waiting == 0;
-        drop(wanted);
-        if was_last {
-            // Those that do not wait themselves look again.
-            self.past.state.send_modify(|_| {});
+        if let Some(at) = wanted.iter().position(|want| *want == self.want) {
+            wanted.swap_remove(at);
         }
     }
 }
@@ -316,23 +292,20 @@ mod tests {
     }
 
     #[test]
-    fn upstream_is_asked_only_while_a_client_waits_and_then_for_all() {
+    fn upstream_is_asked_for_all_clients_that_wait() {
         let (past, reader) = scene();
-        let others: Vec<_> = [10, 20, 60].map(|other| past.want(version(other), None, false)).into();
         assert_eq!(next(&past, &reader), None);
-        let waits = past.want(version(30), None, true);
+        let waiting: Vec<_> = [30, 10, 60].map(|wanted| past.want(version(wanted), None)).into();
         assert_eq!(next(&past, &reader), Some(10));
-        drop(others);
-        assert_eq!(next(&past, &reader), Some(30));
-        drop(waits);
+        drop(waiting);
         assert_eq!(next(&past, &reader), None);
-        assert!(past.wanted().versions.is_empty());
+        assert!(past.wanted().is_empty());
     }
 
     #[test]
     fn forgotten_versions_are_left_out_half_by_half() {
         let (past, reader) = scene();
-        let _waiting: Vec<_> = (1..=40).map(|wanted| past.want(version(wanted), None, true)).collect();
+        let _waiting: Vec<_> = (1..=40).map(|wanted| past.want(version(wanted), None)).collect();
         let mut asked = Vec::new();
         while let Some(next) = next(&past, &reader) {
             asked.push(next);
@@ -344,7 +317,7 @@ mod tests {
     #[test]
     fn attempts_are_limited() {
         let (past, reader) = scene();
-        let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), None, true)).collect();
+        let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), None)).collect();
         let attempts = |count: usize, lists: usize| {
             (0..count).map(|number| Attempt { client: None, lists: number < lists }).collect::<Vec<_>>()
         };
@@ -365,24 +338,24 @@ mod tests {
         let [hostile, jane] = ["hostile", "jane"].map(|name| Some(ClientKey::of(&name)));
         for lists in [true, false] {
             let (past, reader) = scene();
-            let of_jane = past.want(version(49), jane, false);
+            let of_jane = past.want(version(49), jane);
             let mut most = 0;
-            let mut waits = past.want(version(48), hostile, true);
-            while let Some((from, client)) = past.next(&reader) {
-                assert_eq!((from, client), (version(48 - most), hostile));
+            let mut waits = past.want(version(48), hostile);
+            while let Some((from, client)) = past.next(&reader).filter(|(_, client)| *client == hostile) {
+                assert_eq!(from, version(48 - most));
                 assert_eq!(waits.resumed(&reader).now_or_never(), None);
                 past.over(Attempt { client, lists }, None);
                 most += 1;
-                waits = past.want(version(48 - most), hostile, true);
+                waits = past.want(version(48 - most), hostile);
             }
             assert_eq!(most, if lists { 2 } else { 8 });
             assert_eq!(waits.resumed(&reader).now_or_never(), Some(Resumed::No));
-            let covered = past.want(version(50), hostile, true);
+            let covered = past.want(version(50), hostile);
             assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
             // Others are still served, from the oldest of their own versions.
             let mut resumed = Box::pin(of_jane.resumed(&reader));
             assert_eq!((&mut resumed).now_or_never(), None);
-            let _older = past.want(version(40), jane, true);
+            let _older = past.want(version(40), jane);
             assert_eq!(past.next(&reader), Some((version(40), jane)));
         }
     }
@@ -390,7 +363,7 @@ mod tests {
     #[test]
     fn clients_that_are_not_told_apart_have_all_attempts() {
         let (past, reader) = scene();
-        let _waits = past.want(version(10), None, true);
+        let _waits = past.want(version(10), None);
         (1..LISTS_MAX).for_each(|_| past.over(Attempt { client: None, lists: true }, None));
         assert_eq!(next(&past, &reader), Some(10));
     }
@@ -398,7 +371,7 @@ mod tests {
     #[test]
     fn waits_end_when_it_is_known_that_they_are_in_vain_and_when_the_gateway_drains() {
         let (past, reader) = scene();
-        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), None, true));
+        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), None));
         let mut waits = Box::pin(newer.resumed(&reader));
         assert_eq!((&mut waits).now_or_never(), None);
         forgotten(&past, 20);
@@ -407,18 +380,5 @@ mod tests {
         assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
         past.drain();
         assert_eq!(waits.now_or_never(), Some(Resumed::Draining));
-    }
-
-    #[test]
-    fn clients_that_upstream_answers_do_not_wait_for_what_no_other_waits_for() {
-        let (past, reader) = scene();
-        let (waiting, answered) = (past.want(version(20), None, true), past.want(version(30), None, false));
-        let mut resumed = Box::pin(answered.resumed(&reader));
-        assert_eq!((&mut resumed).now_or_never(), None);
-        // The attempt from 20 fails, and its client gives up.
-        forgotten(&past, 20);
-        assert_eq!((&mut resumed).now_or_never(), None);
-        drop(waiting);
-        assert_eq!(resumed.now_or_never(), Some(Resumed::No));
     }
 }
