@@ -158,11 +158,6 @@ impl Instance {
         self.reader.progress()
     }
 
-    /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
-    pub async fn reached(&self, version: ResourceVersion) {
-        self.reader.reached(version).await;
-    }
-
     pub fn schema(&self) -> &Arc<Schema> {
         self.reader.schema()
     }
