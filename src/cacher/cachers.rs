@@ -188,7 +188,7 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Resumed::No;
         };
-        let wanted = instance.past.want(version, client);
+        let wanted = instance.backfill.want(version, client);
         // After it was wanted: a drain that begins from here on ends the wait.
         if self.shared.spread.turn().is_some() {
             return Resumed::Draining;
@@ -284,7 +284,7 @@ impl Cachers {
             match entry.instance() {
                 Ok(instance) => {
                     instance.hub.wake_all();
-                    instance.past.drain();
+                    instance.backfill.drain();
                 }
                 Err(_) => entry.not_ready(NotCached::Draining),
             }

@@ -8,6 +8,7 @@
 //! An instance lives from one fill to the next, and beyond those that are bridged. An old instance can still be read by
 //! its holders; its watches have been ended.
 
+mod backfill;
 mod cachers;
 mod columns;
 mod demand;
@@ -15,7 +16,6 @@ mod entry;
 mod instance;
 mod life;
 mod not_cached;
-mod past;
 mod prewarm;
 mod proofs;
 mod schema_proof;
@@ -27,11 +27,11 @@ mod standing;
 mod verified;
 mod verifier;
 
+pub use backfill::Resumed;
 pub use cachers::{Cachers, Config, FILL_WAITERS_MAX, Readiness};
 pub use entry::Restart;
 pub use instance::Instance;
 pub use not_cached::NotCached;
-pub use past::Resumed;
 pub use prewarm::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE};
 pub use proofs::{PROOF_WAITERS_MAX, Unproven};
 pub use staleness::StalenessLimit;

@@ -64,7 +64,7 @@ impl Relayed {
         let watch = encoding(&answer).map(|encoding| {
             let position = RelayedPosition::new(encoding);
             let position = match &resumption {
-                Some(resumption) => position.with_versions(&resumption.options),
+                Some(resumption) => resumption.followed(position),
                 None => position,
             };
             let drain = Drain::Awaited(Box::pin(draining.clone().cancelled_owned()), spread.clone());

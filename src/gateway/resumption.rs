@@ -23,10 +23,10 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    apimachinery::{Representation, ResourceRequest, ResourceVersion, Verb, WatchOptions},
+    apimachinery::{Representation, ResourceRequest, ResourceVersion, Verb, WatchOptions, WatchStart},
     connector,
     fairness::ClientKey,
-    serve::ForwardReason,
+    serve::{ForwardReason, RelayedPosition},
 };
 
 /// When, in milliseconds, to look next whether memory can go on. At random, so that many watches that wait for the same
@@ -42,7 +42,9 @@ const LOOK_LATER: Range<u64> = 60_000..120_000;
 pub(super) struct Resumption {
     stages: Arc<Stages>,
     target: ResourceRequest,
-    pub(super) options: WatchOptions,
+    start: WatchStart,
+    /// Whether a bookmark ends the initial events.
+    initial_events_end: bool,
     /// The representations that the client accepts, best first.
     representations: Vec<Representation>,
     /// The one that the resumed watch will count for; `None` if clients are not told apart.
@@ -71,7 +73,14 @@ impl Resumption {
             return None;
         }
         let look = Box::pin(sleep(random(first)));
-        Some(Self { stages: stages.clone(), target: target.clone(), options, representations, client, look })
+        let WatchOptions { start, initial_events_end, .. } = options;
+        let (stages, target) = (stages.clone(), target.clone());
+        Some(Self { stages, target, start, initial_events_end, representations, client, look })
+    }
+
+    /// The position of the watch before any event, with the versions that [`Self::poll`] needs.
+    pub(super) fn followed(&self, position: RelayedPosition) -> RelayedPosition {
+        position.with_versions(self.start, self.initial_events_end)
     }
 
     /// Ready when memory can go on after `version`, which the client has reached; counts the watch as ended for that.

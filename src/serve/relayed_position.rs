@@ -4,7 +4,7 @@ use bytes::Bytes;
 use memchr::{memchr, memmem};
 
 use crate::{
-    apimachinery::{Encoding, ResourceVersion, WatchOptions, WatchStart},
+    apimachinery::{Encoding, ResourceVersion, WatchStart},
     encode::{INITIAL_EVENTS_END, protobuf::WatchEvent},
     json::{Members, text},
     store::wire::Fields,
@@ -63,13 +63,14 @@ impl RelayedPosition {
         Self { encoding, begun: Vec::new(), relayed: 0, versions: None }
     }
 
-    /// The same for a watch with these options, whose versions matter as well.
+    /// The same for a watch that begins there, whose versions matter as well. `initial_events_end` says whether a
+    /// bookmark ends its initial events.
     #[must_use]
-    pub fn with_versions(self, options: &WatchOptions) -> Self {
-        let (initial, version) = match options.start {
+    pub fn with_versions(self, start: WatchStart, initial_events_end: bool) -> Self {
+        let (initial, version) = match start {
             WatchStart::After(version) => (None, Some(version)),
             WatchStart::Now(_) => (None, None),
-            WatchStart::State(_) if options.initial_events_end => (Some(InitialEnd::ItsBookmark), None),
+            WatchStart::State(_) if initial_events_end => (Some(InitialEnd::ItsBookmark), None),
             WatchStart::State(_) => (Some(InitialEnd::AnythingElse), None),
         };
         Self { versions: Some(Versions { initial, version }), ..self }
@@ -221,6 +222,7 @@ fn kind_of(word: &str, metadata: &[u8]) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apimachinery::WatchOptions;
 
     const WATCH_LIST: &str =
         "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
@@ -237,7 +239,8 @@ mod tests {
     }
 
     fn followed(encoding: Encoding, query: &str) -> RelayedPosition {
-        RelayedPosition::new(encoding).with_versions(&WatchOptions::parse(Some(query), false).unwrap())
+        let options = WatchOptions::parse(Some(query), false).unwrap();
+        RelayedPosition::new(encoding).with_versions(options.start, options.initial_events_end)
     }
 
     /// The known version before the first piece and after each piece.

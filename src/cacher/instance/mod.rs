@@ -20,9 +20,9 @@ use tokio::{
 
 use super::{
     Unproven,
+    backfill::{self, BackfillDemand},
     columns::TableColumns,
     demand::Demand,
-    past::{self, Past},
     proofs::Candidate,
     schema_proof::SchemaProof,
     staleness::StalenessLimit,
@@ -74,7 +74,7 @@ pub struct Instance {
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     siblings: Arc<Siblings>,
-    pub(super) past: Past,
+    pub(super) backfill: BackfillDemand,
     demand: Demand,
     columns: TableColumns,
     schema_proof: SchemaProof,
@@ -93,12 +93,12 @@ pub(super) struct Resource {
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
     /// Wakes the task that lets history begin earlier.
-    pub(super) past_wanted: Arc<Notify>,
+    pub(super) backfill_wanted: Arc<Notify>,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, past_wanted } =
+        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, backfill_wanted } =
             resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
@@ -121,7 +121,7 @@ impl Instance {
             health: RwLock::new(health),
             staleness_limit,
             siblings,
-            past: Past::new(past_wanted),
+            backfill: BackfillDemand::new(backfill_wanted),
             demand: Demand::default(),
             upstream,
         }
@@ -145,7 +145,7 @@ impl Instance {
 
     /// Whether history begins after `version`, and did not drop the changes after it: upstream may still know them.
     pub fn is_before_history(&self, version: ResourceVersion) -> bool {
-        past::is_before_history(version, &self.reader)
+        backfill::is_before_history(version, &self.reader)
     }
 
     /// Whether upstream's storage was found to be another one since the fill.
