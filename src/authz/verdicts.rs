@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::review::{self, Asked, Question};
 use crate::{
-    fairness::{ClientKey, Importance, LowPart, Pace, PacedTurns, Share, Shares, Surge, Turns, share_of},
+    fairness::{ClientKey, Pace, PacedTurns, Share, Shares, Surge, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -103,9 +103,6 @@ pub(super) struct Verdicts {
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
     shares: Shares,
-    /// Limits those of low importance. They have their turns among the client's others, and a quarter of its share
-    /// delays these by little more than a second (62 times [`INTERVAL`]) where upstream answers within milliseconds.
-    low: LowPart,
     turns: PacedTurns,
     renewal_shares: Shares,
     /// When upstream last gave a verdict on any question.
@@ -134,7 +131,6 @@ impl Verdicts {
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
-            low: LowPart::of(UNDER_WAY.most, UNDER_WAY_EACH, "takeover_reviews", "client_takeover_reviews"),
             turns: PacedTurns::new(turns, tasks).at(pace),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
@@ -153,20 +149,9 @@ impl Verdicts {
     }
 
     /// The verdict on a question of `client`, cached or new.
-    pub(super) async fn on(
-        self: &Arc<Self>,
-        question: Arc<Question>,
-        client: ClientKey,
-        importance: Importance,
-    ) -> Verdict {
-        let verdict = self.ask(question, Room::Common, client, importance).await;
+    pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
+        let verdict = self.ask(question, Room::Common, client).await;
         verdict.unwrap_or(Err(NotPermitted::Unasked))
-    }
-
-    /// Whether a review of low importance would find room now, for `client` if it is known.
-    pub(super) fn has_room(&self, client: Option<ClientKey>) -> bool {
-        let has_share = || client.is_none_or(|client| self.shares.take(client).is_some());
-        self.low.has_room(client) && self.answers.has_room(Room::Common) && has_share()
     }
 
     /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in
@@ -174,7 +159,7 @@ impl Verdicts {
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let (client, storage) = (ClientKey::user(&question.user.name), self.storage());
         let question = if question.storage == storage { question } else { Arc::new(question.about(storage)) };
-        self.ask(question, Room::Reserved, client, Importance::Usual).await
+        self.ask(question, Room::Reserved, client).await
     }
 
     /// Whether upstream has given a verdict on any question less than `time` before `now`.
@@ -183,13 +168,7 @@ impl Verdicts {
         last.is_some_and(|last| now.saturating_duration_since(last) < time)
     }
 
-    async fn ask(
-        self: &Arc<Self>,
-        question: Arc<Question>,
-        room: Room,
-        client: ClientKey,
-        importance: Importance,
-    ) -> Option<Verdict> {
+    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
         if let Some(known) = self.answers.known(&question, Instant::now()) {
             return known.verdict;
         }
@@ -199,13 +178,9 @@ impl Verdicts {
                 Room::Common => &self.shares,
                 Room::Reserved => &self.renewal_shares,
             };
-            let low = match importance {
-                Importance::Usual => None,
-                Importance::Low => Some(self.low.take(client)?),
-            };
             let share = shares.take(client)?;
             Some(async move {
-                let _places = (share, low);
+                let _share = share;
                 match room {
                     Room::Common => verdicts.review_in_turn(asked, client).await,
                     Room::Reserved => verdicts.review(asked, client).await,

@@ -246,7 +246,7 @@ impl Proofs {
 async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let asked_at = Instant::now();
     let (last_change, start) = reader.last_change_and_progress();
-    let shown = small_watch(upstream, reader.schema(), start, last_change, |_| true).await;
+    let shown = small_watch(upstream, reader.schema(), start, last_change).await;
     shown.ok().flatten().map(|shown| Proof { shown, asked_at })
 }
 

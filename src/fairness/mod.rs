@@ -6,7 +6,6 @@
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last. There is one entry for each client
 //! that holds something now, so that the limit on shares also limits the entries.
 
-mod low;
 mod pace;
 mod room;
 mod surge;
@@ -25,7 +24,6 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
-pub use low::{Importance, LowPart, LowPlace};
 pub use pace::Pace;
 pub use room::{AnswerRoom, ClientRoom, Room};
 pub use surge::Surge;

@@ -9,7 +9,6 @@ use crate::{
     apimachinery::{RequestInfo, ResourceRequest},
     authn::Credentials,
     authz::Attributes,
-    fairness::Importance,
 };
 
 /// A request that was admitted. Stays the same on its way through the stages.
@@ -22,8 +21,6 @@ pub(super) struct RequestContext {
     /// The client's address; `None` on a Unix socket.
     pub(super) peer: Option<IpAddr>,
     pub(super) received: Instant,
-    /// That of the reviews.
-    pub(super) importance: Importance,
 }
 
 impl RequestContext {

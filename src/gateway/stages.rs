@@ -1,7 +1,7 @@
 //! The stages of the request path, as one value that every request shares.
 
 use super::{account::Accounts, admission::Admission, permission::Permission, record::Journal, settings::Settings};
-use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, lifecycle::Tasks, serve::WorkTurns};
+use crate::{cacher::Cachers, fairness::AnswerRoom, forward::Forward, serve::WorkTurns};
 
 /// The stages that a request goes through.
 #[derive(Debug)]
@@ -15,5 +15,4 @@ pub(super) struct Stages {
     pub(super) forward: Forward,
     pub(super) settings: Settings,
     pub(super) journal: Journal,
-    pub(super) tasks: Tasks,
 }

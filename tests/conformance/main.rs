@@ -15,7 +15,7 @@
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
-//! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start are taken over
+//! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start leave upstream
 //! * `before the fill`: the same of a changed resource, by more watches than their client has places upstream
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
