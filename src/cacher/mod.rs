@@ -20,7 +20,6 @@ mod prewarm;
 mod proofs;
 mod quiet;
 mod schema_proof;
-mod single_flight;
 mod sink;
 mod small_watch;
 mod staleness;

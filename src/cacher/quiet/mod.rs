@@ -5,12 +5,10 @@ mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{
-    single_flight::{Join, SingleFlight},
-    small_watch::{Stretch, small_watch},
-};
+use super::small_watch::{Stretch, small_watch};
 use crate::{
     apimachinery::ResourceVersion,
+    memo::{Join, SingleFlight},
     reflector::{Failure, ListWatch},
     store::Schema,
 };
