@@ -8,10 +8,10 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::GroupVersionResource,
     encode::table::{Columns, Release, Unprintable, has_printer},
+    memo::{Join, SingleFlight},
     telemetry::Chain,
     upstream::{Crd, ResourceListWatch},
 };

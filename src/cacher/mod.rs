@@ -19,7 +19,6 @@ mod not_cached;
 mod prewarm;
 mod proofs;
 mod schema_proof;
-mod single_flight;
 mod sink;
 mod small_watch;
 mod staleness;

@@ -11,11 +11,11 @@ use tokio::{
 
 use super::{
     schema_proof::SchemaProof,
-    single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
 };
 use crate::{
     apimachinery::ResourceVersion,
+    memo::{Join, SingleFlight},
     reflector::{Evidence, Failure, ListWatch, StorageEvidence, head_version},
     store::{Advance, Reader},
     telemetry::limit_reached,

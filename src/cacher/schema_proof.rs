@@ -13,9 +13,9 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use super::single_flight::{Join, SingleFlight};
 use crate::{
     apimachinery::ResourceVersion,
+    memo::{Join, SingleFlight},
     reflector::{Failure, ListWatch},
     upstream::Crd,
 };
