@@ -7,9 +7,8 @@
 //! that holds something now, so that the limit on shares also limits the entries.
 
 mod low;
-mod pace;
+mod rate_limit;
 mod room;
-mod surge;
 mod turns;
 
 use std::{
@@ -26,9 +25,8 @@ use dashmap::{DashMap, Entry};
 use crate::telemetry::limit_reached;
 
 pub use low::{Importance, LowPart, LowPlace};
-pub use pace::Pace;
+pub use rate_limit::{Rate, RateLimit};
 pub use room::{AnswerRoom, ClientRoom, Room};
-pub use surge::Surge;
 pub use turns::{PacedTurn, PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
