@@ -18,8 +18,8 @@ use crate::{
     telemetry::limit_reached,
 };
 
-/// The refusals of one address that have no effect: at once those of thirty tokens, which are refused by a review and as
-/// requests, and 40 in a second. As many are counted as are forgotten in five seconds.
+/// The refusals of one address that have no effect: at once those of thirty tokens, which are refused by a review and
+/// as requests, and 40 in a second. As many are counted as are forgotten in five seconds.
 const EACH: Rate = Rate { burst: 60, interval: Duration::from_millis(25), ahead: 140 };
 /// The same of all addresses together, up to which each of them counts once. Beyond it, each counts for as many as have
 /// no effect.

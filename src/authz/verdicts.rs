@@ -37,12 +37,13 @@ const AT_ONCE: usize = 5;
 /// Reviews beyond the first of each client that are sent to upstream at once: few, since a hundred reviews that arrive
 /// together delay everything else that upstream answers, whether one client has sent them or five.
 const COMMON: usize = 4;
-/// The reviews of one client in the long run. 40 are sent upstream as fast as its turns come: those of a controller that
-/// starts with thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its
-/// pods, has all of its reviews within three seconds, where upstream takes some milliseconds for each. Beyond these, it
-/// has 50 in a second, as many as client-go's default limits for kubelets let one client send requests (`kubeAPIQPS`),
-/// and enough for the watches of a DaemonSet on 10,000 nodes, each of which begins anew every few minutes. Some more
-/// than a client has turns are counted ahead: those that are given up must not delay later ones for long.
+/// The reviews of one client in the long run. 40 are sent upstream as fast as its turns come: those of a controller
+/// that starts with thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of
+/// its pods, has all of its reviews within three seconds, where upstream takes some milliseconds for each. Beyond
+/// these, it has 50 in a second, as many as client-go's default limits for kubelets let one client send requests
+/// (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes, each of which begins anew every few
+/// minutes. Some more than a client has turns are counted ahead: those that are given up must not delay later ones for
+/// long.
 const EACH: Rate = Rate { burst: 40, interval: Duration::from_millis(20), ahead: 9 };
 /// The same of all clients together beyond the first [`FEW`] of each: as many at once as one client has, so that five
 /// that ask for ever new reviews do not delay everything else that upstream answers by the time that 200 take.
