@@ -26,11 +26,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("encode",       &["apimachinery", "json", "store"]),
     // Independent of watchers: it notifies a sink. Records bookmarks in the form in which `encode` sends them.
     ("reflector",    &["apimachinery", "json", "telemetry", "store", "encode"]),
-    ("fairness",     &["telemetry", "lifecycle"]),
-    // What a watch holds for itself counts for its client.
-    ("fanout",       &["apimachinery", "store", "encode", "fairness", "telemetry", "lifecycle"]),
     // Independent of the questions and of where they are sent.
     ("memo",         &["telemetry", "lifecycle"]),
+    // The accounts of clients are a bounded cache.
+    ("fairness",     &["telemetry", "lifecycle", "memo"]),
+    // What a watch holds for itself counts for its client.
+    ("fanout",       &["apimachinery", "store", "encode", "fairness", "telemetry", "lifecycle"]),
     // The mirror of `listener`, and the only module that opens connections. Knows nothing of the questions.
     ("connector",    &["apimachinery", "telemetry", "lifecycle", "config", "fairness", "memo"]),
     // Implements the trait that `reflector` declares: dependencies point at the domain.
