@@ -2,7 +2,7 @@
 //! and of opening a watch, with the size of the collection.
 //!
 //! `cargo bench --bench parts`, followed by parts of names to run only those; as a test (`cargo test --bench parts`)
-//! each runs once. Results: `kube_fanout::manual::figures`.
+//! each runs once. Results: `benches/diary.md`.
 
 use std::{hint::black_box, sync::Arc, task::Waker, time::Duration};
 

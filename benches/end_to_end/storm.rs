@@ -20,8 +20,8 @@ use crate::{
 
 /// The number of streams per HTTP/2 connection.
 const STREAMS: usize = 100;
-/// The time after which the watches of a restarted gateway's clients must have been taken over from the API server.
-const TAKEN_OVER_MAX: Duration = Duration::from_secs(90);
+/// The time after which the watches of a restarted gateway's clients must have left the API server.
+const LEFT_MAX: Duration = Duration::from_secs(90);
 /// The interval at which the metrics of the API server are read, which costs it some 20 ms each time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A pause in which the API server finishes its work for an earlier measurement.
@@ -202,7 +202,7 @@ pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
         let watching = resumed(&gateway.endpoint, &path, sizes.watchers).await?;
         let opened = Instant::now();
         let mut left = scene.counted().await?.open - before.open;
-        while left > 1.0 && opened.elapsed() < TAKEN_OVER_MAX {
+        while left > 1.0 && opened.elapsed() < LEFT_MAX {
             sleep(LOOK_EVERY).await;
             left = scene.counted().await?.open - before.open;
         }
@@ -210,7 +210,7 @@ pub(crate) async fn resumes(scene: &Scene<'_>) -> Result<Vec<Line>> {
     };
     let (through, (_watching, left)) = Box::pin(scene.measure(settled)).await?;
     let name = format!("{} resumes on quiet {} at a restarted gateway", sizes.watchers, scene.resource);
-    let line = Line::new(format!("{name}: until memory has taken them over"), "ms", milliseconds(through.time));
+    let line = Line::new(format!("{name}: until they have left the API server"), "ms", milliseconds(through.time));
     let mut lines = vec![line];
     if let (Some(cpu), Some(direct)) = (through.cpu, direct.cpu) {
         let each = through.watches / sizes.watchers as f64;

@@ -11,4 +11,5 @@ pub mod lifecycle;
 pub mod memo;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "only tests use it, and fail with its panic")]
 pub mod test_certificates;

@@ -76,9 +76,6 @@ pub struct LoadArgs {
     /// Write the report as a self-contained HTML page with charts to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the report to this file as PerfData, the format of Kubernetes' performance tests.
-    #[arg(long, value_name = "FILE")]
-    perf_data: Option<PathBuf>,
     /// Also put load on clusters that do not look like test clusters.
     #[arg(long)]
     i_know_this_is_a_test_cluster: bool,
@@ -111,7 +108,7 @@ pub fn run_with(
 ) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
     let is_json_shown = args.output.as_deref() == Some(Path::new(STANDARD_OUTPUT));
-    let files = [args.output.filter(|_| !is_json_shown), args.html, args.perf_data];
+    let files = [args.output.filter(|_| !is_json_shown), args.html];
     let new_files = NewFiles::open(&files)?;
     // Each connection needs a file descriptor.
     lifecycle::raise_open_files()?;
@@ -253,8 +250,8 @@ fn two_signals() -> io::Result<(impl Future<Output = ()>, impl Future<Output = (
     Ok((first, second))
 }
 
-/// Writes the files that are asked for: JSON, page, PerfData. They come first, since standard output may be closed.
-fn write_report(report: &Report, [output, page, perf_data]: &[Option<PathBuf>; 3]) -> anyhow::Result<()> {
+/// Writes the files that are asked for: JSON and page. They come first, since standard output may be closed.
+fn write_report(report: &Report, [output, page]: &[Option<PathBuf>; 2]) -> anyhow::Result<()> {
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| format!("cannot write the report to {}", path.display()))
     };
@@ -263,9 +260,6 @@ fn write_report(report: &Report, [output, page, perf_data]: &[Option<PathBuf>; 3
     }
     if let Some(path) = page {
         write(path, load::page(report))?;
-    }
-    if let Some(path) = perf_data {
-        write(path, load::perf_data(report)?)?;
     }
     Ok(())
 }

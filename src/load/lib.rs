@@ -26,7 +26,6 @@ mod list;
 mod objects;
 mod page;
 mod paths;
-mod perf_data;
 mod processes;
 mod profile;
 mod progress;
@@ -63,7 +62,6 @@ pub use endpoint::{EndpointError, Fallback, NotAFallback};
 pub use error::LoadError;
 pub use failure::Failure;
 pub use page::page;
-pub use perf_data::perf_data;
 pub use processes::{Named, NotNamed};
 pub use profile::{BUILT_IN, HttpVersion, Profile, ProfileError};
 pub use report::{

@@ -8,10 +8,9 @@ use crate::{
     channel::{Channel, OpenResponse},
     endpoint::RequestSpec,
     failure::{ErrorKind, Failure},
-    frames::{Event, Frames},
     list::{List, ListMeta},
     paths,
-    profile::{ListWork, Pages, ReadVersion, Selection, Start, Transport},
+    profile::{ListWork, ReadVersion, Selection, Transport},
 };
 use base::apimachinery::GroupVersionResource;
 
@@ -66,17 +65,8 @@ impl Reads {
                 let accept = encoding.accept(true);
                 let limit = work.limit.map(|limit| format!("limit={limit}")).unwrap_or_default();
                 let first = paths::with_query(path, &[version, &limit, &selectors]);
-                if work.pages == Pages::WatchList {
-                    let start = paths::start(Start::WatchList, "");
-                    let path = paths::with_query(path, &[&start, &selectors]);
-                    return watch_list(
-                        channel,
-                        &RequestSpec { accept: encoding.accept(false), gzip, ..RequestSpec::get(&path) },
-                    )
-                    .await;
-                }
                 let ask = RequestSpec { accept, gzip, ..RequestSpec::get(&first) };
-                if work.limit.is_none() || work.pages != Pages::All {
+                if work.limit.is_none() {
                     return count(channel, &ask).await;
                 }
                 let (mut counted, mut list) = page(channel, &ask).await?;
@@ -123,31 +113,6 @@ async fn receive(
     }
     channel.done(answer).await;
     Ok(Counted { first_byte, bytes })
-}
-
-/// Reads a watch-list up to the bookmark at the end of the objects, and gives up the rest.
-async fn watch_list(channel: &Channel, ask: &RequestSpec<'_>) -> Result<Counted, Failure> {
-    let mut answer = channel.open(ask).await?;
-    let (first_byte, mut bytes) = (Instant::now(), 0);
-    let mut frames = Frames::new(answer.is_protobuf());
-    while let Some(frame) = answer.response.body_mut().frame().await {
-        let frame = frame.map_err(|error| Failure::stream(&error))?;
-        let Some(data) = frame.data_ref() else { continue };
-        bytes += data.len() as u64;
-        let (mut synced, mut refused) = (false, None);
-        frames.push(data, |event| match event {
-            Event::Synced => synced = true,
-            Event::Error { code } => refused = Some(code),
-            Event::Object { .. } | Event::Deleted | Event::Bookmark => {}
-        });
-        if let Some(code) = refused {
-            return Err(Failure::event(code));
-        }
-        if synced {
-            return Ok(Counted { first_byte, bytes });
-        }
-    }
-    Err(Failure::of(ErrorKind::Stream, "the watch ended before all objects had come"))
 }
 
 /// The metadata of a list, in JSON.

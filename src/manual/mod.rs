@@ -1,18 +1,21 @@
 //! The manual: what the gateway does and guarantees. Contains no code.
 //!
-//! 1. [`request_path`]: what is answered from where, and every reason for forwarding.
-//! 2. [`identity`]: what each user may read in delegated mode, and the identity of forwarded requests.
-//! 3. [`threat_model`]: what is protected, what each party is trusted with, what an attacker at each position can do.
-//! 4. [`consistency`]: the meaning of versions, how a cache is proven fresh, and what happens when something fails.
-//! 5. [`read_path`]: the responses of an API server, rule by rule, to which the code refers as `read-path 1.2`.
-//! 6. [`old_upstreams`]: how current clients work with a server without watch-list.
-//! 7. [`operations`]: rights that the gateway needs, health, metrics, logs, every limit with its default.
-//! 8. [`status`]: the status page, `/status.json` and `kube-fanout status`.
-//! 9. [`alerts`]: what each alert of the chart means, and what to do.
-//! 10. [`figures`]: the costs compared with the API server.
-//! 11. [`load`]: `kube-fanout load`: profiles, what is measured and how, the report.
-//! 12. [`sizing`]: how much one gateway carries, and the replicas and memory that a cluster needs.
-//! 13. [`changelog`].
+//! 1. [`topologies`]: where gateways run, what each way costs, and what does not work yet.
+//! 2. [`sizing`]: how much one gateway carries, and the replicas and memory that a cluster needs.
+//! 3. [`operations`]: configuration, rights, health, metrics, logs, every limit with its default.
+//! 4. [`status`]: the status page, `/status.json` and `kube-fanout status`.
+//! 5. [`alerts`]: what each alert of the chart means, and what to do.
+//! 6. [`identity`]: what each user may read in delegated mode, and the identity of forwarded requests.
+//! 7. [`threat_model`]: what is protected, what each party is trusted with, what an attacker at each position can do.
+//! 8. [`request_path`]: what is answered from where, and every reason for forwarding.
+//! 9. [`consistency`]: the meaning of versions, how a cache is proven fresh, and what happens when something fails.
+//! 10. [`read_path`]: the responses of an API server, rule by rule, to which the code refers as `read-path 1.2`.
+//! 11. [`old_upstreams`]: how current clients work with a server without watch-list.
+//! 12. [`figures`]: the costs compared with the API server, and how to repeat them.
+//! 13. [`load`]: `kube-fanout load`: profiles, what is measured and how, the report.
+//! 14. [`changelog`].
+//!
+//! `mdbook build src/manual` renders the same files (`SUMMARY.md`, `book.toml`).
 
 pub mod alerts {
     #![doc = include_str!("alerts.md")]
@@ -52,4 +55,7 @@ pub mod status {
 }
 pub mod threat_model {
     #![doc = include_str!("threat_model.md")]
+}
+pub mod topologies {
+    #![doc = include_str!("topologies.md")]
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tokio::{process::Command, time::timeout};
+use tokio::{process::Command, sync::Mutex, time::timeout};
 
 use crate::gateway::PATIENCE;
 
@@ -12,16 +12,21 @@ const PYTHON_CLIENT: &str = "kubernetes==37.0.2";
 /// Also runs on the Node.js of Debian 12.
 const JAVASCRIPT_CLIENT: &str = "@kubernetes/client-node@1.4.0";
 
+/// Held while a client is installed: scenarios run beside each other.
+static INSTALLING: Mutex<()> = Mutex::const_new(());
+
 /// Runs a Python script that uses the Kubernetes client, with this argument.
 pub(crate) async fn python(script: &str, argument: &Path) -> Result<String> {
     let folder = installed("python", PYTHON_CLIENT);
     let python = folder.join("bin/python");
+    let installing = INSTALLING.lock().await;
     if !done(&folder).is_file() {
         execute(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder)).await?;
         let pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check", PYTHON_CLIENT];
         execute(Command::new(&python).args(pip)).await?;
         std::fs::write(done(&folder), "")?;
     }
+    drop(installing);
     execute(Command::new(python).args(["-c", script]).arg(argument)).await
 }
 
@@ -31,12 +36,14 @@ pub(crate) async fn javascript(module: &str, argument: &Path) -> Result<Option<S
         return Ok(None);
     }
     let folder = installed("javascript", JAVASCRIPT_CLIENT);
+    let installing = INSTALLING.lock().await;
     if !done(&folder).is_file() {
         std::fs::create_dir_all(&folder)?;
         let npm = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
         execute(Command::new("npm").args(npm).arg(&folder).arg(JAVASCRIPT_CLIENT)).await?;
         std::fs::write(done(&folder), "")?;
     }
+    drop(installing);
     // Node.js looks for dependencies next to the module's file.
     let file = tempfile::Builder::new().suffix(".mjs").tempfile_in(&folder)?;
     std::fs::write(file.path(), module)?;

@@ -15,7 +15,7 @@
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
-//! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start are taken over
+//! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start leave upstream
 //! * `before the fill`: the same of a changed resource, by more watches than their client has places upstream
 //! * `verified`: a cache that has missed a change is found, and filled again
 //! * `bridge`: informers of every kind, each of which lists once, however often the API server is killed
@@ -28,6 +28,9 @@
 //! from `.ci/upstreams`, or from `KUBEBUILDER_ASSETS` and `KUBE_FANOUT_CRD_ASSETS`. Expectations follow from what the
 //! server supports (`Server::has_watch_list`), so `KUBEBUILDER_ASSETS` can name an old kube-apiserver or a current one:
 //! 1.20 and 1.36 were tested. Scenarios name the one that they use, and `CRD` for the server of custom resources alone.
+//!
+//! Groups of scenarios run beside each other, each with servers and gateways of its own: most of the time, a scenario
+//! waits. Chosen scenarios, and those at full size (`KUBE_FANOUT_FULL`), run one after the other: these are measured.
 
 mod balancer;
 mod before_fill;
@@ -71,11 +74,23 @@ mod verified;
 mod watches;
 mod wire;
 
-use std::{cell::RefCell, future::Future, path::Path, process::ExitCode};
+use std::{
+    fs,
+    future::Future,
+    path::Path,
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    thread,
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use futures_util::future;
-use tokio::time::Instant;
+use tokio::{
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     certificates::Certificates,
@@ -97,10 +112,24 @@ impl Side {
     }
 }
 
+/// Scenarios that use the same servers, in the order in which they run. Those that change the state of the servers come
+/// last.
+#[derive(Clone, Copy, Debug)]
+enum Group {
+    /// Both sides are asked the same.
+    Compared,
+    /// Hostile clients; then scenarios that need a quiet server, or kill it while it serves few clients.
+    Quiet,
+    /// Servers and gateways are killed under many informers.
+    Killed,
+}
+
+const GROUPS: [Group; 3] = [Group::Compared, Group::Quiet, Group::Killed];
+
 /// The chosen scenarios, and their results.
 #[derive(Clone, Copy)]
 struct Chosen<'a> {
-    report: &'a RefCell<Report>,
+    report: &'a Mutex<Report>,
     /// Words of their names; all are wanted if there is none.
     words: &'a [String],
 }
@@ -113,22 +142,9 @@ struct World {
     crd: Option<Side>,
 }
 
-fn main() -> Result<ExitCode> {
-    let wanted: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        // On a signal everything is dropped, including the servers.
-        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            result = run(&wanted) => result,
-            _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            _ = terminated.recv() => anyhow::bail!("terminated"),
-        }
-    })
-}
-
 #[expect(clippy::print_stdout, reason = "says loudly what was left out")]
-async fn run(wanted: &[String]) -> Result<ExitCode> {
+fn main() -> Result<ExitCode> {
+    let words: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let assets = Assets::find()?;
     if assets.crd.is_none() {
         println!(
@@ -138,13 +154,13 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
         );
     }
     let folder = tempfile::Builder::new().prefix("conformance").tempdir()?;
-    let report = RefCell::new(Report::default());
-    let started = Instant::now();
-    let world = start(&assets, folder.path()).await?;
-    println!("servers and gateways are up after {:.1} s", started.elapsed().as_secs_f64());
-
-    Box::pin(scenarios(Chosen { report: &report, words: wanted }, world, &assets)).await;
-    let is_equal = report.borrow().print();
+    let (report, started) = (Mutex::default(), Instant::now());
+    let chosen = Chosen { report: &report, words: &words };
+    let one_by_one = [&GROUPS[..]];
+    let beside = GROUPS.each_ref().map(std::slice::from_ref);
+    let is_measured = !words.is_empty() || resuming::is_full();
+    run(chosen, if is_measured { &one_by_one } else { &beside }, &assets, folder.path())?;
+    let is_equal = report.into_inner().unwrap_or_else(PoisonError::into_inner).print();
     if !is_equal {
         // The logs show what happened.
         println!("logs: {}", folder.keep().display());
@@ -153,90 +169,150 @@ async fn run(wanted: &[String]) -> Result<ExitCode> {
     Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the selected scenarios. Those that change the state of the servers come last.
-async fn scenarios(chosen: Chosen<'_>, mut world: World, assets: &Assets) {
-    let World { certificates, full, crd } = &mut world;
-    // In the names of their scenarios: server and version.
-    let builtin = full.server.version.clone();
-    let custom = crd.as_ref().map(Side::name).unwrap_or_default();
-    if let Some(crd) = crd {
-        // Uses the roles of the other server, where they change soon.
-        chosen.run(format!("identity, matrix {custom}"), identity::custom(full, crd, certificates)).await;
+/// Runs these groups, those of one item one after the other with the same servers, and the items beside each other:
+/// each in a thread of its own, so that none waits while another one compares large responses.
+#[expect(clippy::print_stdout, reason = "explains a part of the time")]
+fn run(chosen: Chosen<'_>, groups: &[&[Group]], assets: &Assets, folder: &Path) -> Result<()> {
+    let runtime = Runtime::new()?;
+    // On a signal everything is dropped, including the servers.
+    let interrupted = CancellationToken::new();
+    runtime.spawn(interrupt(interrupted.clone()));
+    let part = |number: usize, groups: &[Group]| {
+        let folder = folder.join(number.to_string());
+        let scenarios = async {
+            fs::create_dir(&folder)?;
+            let started = Instant::now();
+            let mut world = start(assets, &folder).await?;
+            println!("servers and gateways of {groups:?} are up after {:.1} s", started.elapsed().as_secs_f64());
+            for group in groups {
+                Box::pin(chosen.scenarios(*group, &mut world, assets)).await;
+            }
+            anyhow::Ok(())
+        };
+        let interrupted = interrupted.run_until_cancelled(Box::pin(scenarios));
+        runtime.block_on(interrupted).context("interrupted")?
+    };
+    let part = &part;
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            groups.iter().enumerate().map(|(number, groups)| scope.spawn(move || part(number, groups))).collect();
+        let ended =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("a group panicked"))));
+        // All of them are waited for.
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Cancels when the process is asked to end.
+async fn interrupt(interrupted: CancellationToken) -> Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result?,
+        _ = terminated.recv() => {}
     }
-    let on_full = async {
-        chosen.run(format!("identity, matrix {builtin}"), identity::matrix(full, certificates)).await;
-        chosen.run(format!("identity, forgeries {builtin}"), identity::forgeries(full, certificates)).await;
-        chosen.run(format!("identity, reviews {builtin}"), identity::reviews(full, certificates)).await;
-        chosen.run(format!("identity, rotation {builtin}"), identity::rotation(full, certificates)).await;
-        chosen.run(format!("identity, misplaced {builtin}"), identity::misplaced(full, certificates)).await;
-        chosen.run(format!("reads {builtin}"), reads::builtin(full)).await;
-        chosen.run(format!("watches {builtin}"), watches::builtin(full)).await;
-        if full.server.has_watch_list {
-            chosen.run(format!("most recent {builtin}"), watches::most_recent(full)).await;
+    interrupted.cancel();
+    Ok(())
+}
+
+impl Chosen<'_> {
+    /// Runs the selected scenarios of a group.
+    async fn scenarios(self, group: Group, world: &mut World, assets: &Assets) {
+        match group {
+            Group::Compared => self.compared(world, assets).await,
+            Group::Quiet => self.quiet(world).await,
+            Group::Killed => self.killed(world).await,
         }
-        chosen.run(format!("paging {builtin}"), paging::run(full)).await;
-        chosen.run(format!("informers {builtin}"), Box::pin(informers::builtin(full))).await;
-        chosen.run(format!("bodies {builtin}"), bodies::run(full)).await;
-        chosen.run(format!("representations {builtin}"), representations::builtin(full)).await;
-        chosen.run(format!("tables {builtin}"), printed::run(full)).await;
-        chosen.run(format!("kubectl, {builtin}"), kubectl::run(full, &assets.full.join("kubectl"))).await;
+    }
+
+    async fn compared(self, World { certificates, full, crd }: &mut World, assets: &Assets) {
+        let custom = crd.as_ref().map(Side::name).unwrap_or_default();
+        if let Some(crd) = crd {
+            // Uses the roles of the other server, where they change soon.
+            self.run(format!("identity, matrix {custom}"), identity::custom(full, crd, certificates)).await;
+        }
+        let on_crd = async {
+            if let Some(crd) = crd {
+                self.on_crd(crd).await;
+            }
+        };
+        Box::pin(future::join(self.on_full(full, &custom, certificates, assets), on_crd)).await;
+    }
+
+    async fn on_full(self, full: &Side, custom: &str, certificates: &Certificates, assets: &Assets) {
+        let builtin = &full.server.version;
+        self.run(format!("identity, matrix {builtin}"), identity::matrix(full, certificates)).await;
+        self.run(format!("identity, forgeries {builtin}"), identity::forgeries(full, certificates)).await;
+        self.run(format!("identity, reviews {builtin}"), identity::reviews(full, certificates)).await;
+        self.run(format!("identity, rotation {builtin}"), identity::rotation(full, certificates)).await;
+        self.run(format!("identity, misplaced {builtin}"), identity::misplaced(full, certificates)).await;
+        self.run(format!("reads {builtin}"), reads::builtin(full)).await;
+        self.run(format!("watches {builtin}"), watches::builtin(full)).await;
+        if full.server.has_watch_list {
+            self.run(format!("most recent {builtin}"), watches::most_recent(full)).await;
+        }
+        self.run(format!("paging {builtin}"), paging::run(full)).await;
+        self.run(format!("informers {builtin}"), Box::pin(informers::builtin(full))).await;
+        self.run(format!("bodies {builtin}"), bodies::run(full)).await;
+        self.run(format!("representations {builtin}"), representations::builtin(full)).await;
+        self.run(format!("tables {builtin}"), printed::run(full)).await;
+        self.run(format!("kubectl, {builtin}"), kubectl::run(full, &assets.full.join("kubectl"))).await;
         if let Some(assets) = &assets.crd {
-            chosen.run(format!("kubectl of {custom}, {builtin}"), kubectl::run(full, &assets.join("kubectl"))).await;
+            self.run(format!("kubectl of {custom}, {builtin}"), kubectl::run(full, &assets.join("kubectl"))).await;
         }
         // Its objects remain.
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
-        chosen.run(format!("large {builtin}"), large::run(full, certificates, &kubectls)).await;
-        chosen.run(format!("crowd {builtin}"), crowd::run(full)).await;
-        chosen.run(format!("hostile {builtin}"), hostile::run(full, certificates)).await;
-    };
-    let on_crd = async {
-        let Some(crd) = crd else { return };
-        chosen.run(format!("reads {custom}"), reads::custom(crd)).await;
-        chosen.run(format!("watches {custom}"), watches::custom(crd)).await;
-        chosen.run(format!("most recent {custom}"), watches::most_recent(crd)).await;
-        chosen.run(format!("paging {custom}"), paging::run(crd)).await;
-        chosen.run(format!("informers {custom}"), informers::custom(crd)).await;
-        chosen.run(format!("representations {custom}"), representations::custom(crd)).await;
-        chosen.run(format!("tables {custom}"), tables::run(crd)).await;
-        chosen.run(format!("redefined {custom}"), definitions::redefined(crd)).await;
-        chosen.run(format!("restored {custom}"), definitions::restored(crd)).await;
-    };
-    Box::pin(future::join(on_full, on_crd)).await;
-    Box::pin(one_by_one(chosen, world)).await;
-}
+        self.run(format!("large {builtin}"), large::run(full, certificates, &kubectls)).await;
+        self.run(format!("crowd {builtin}"), crowd::run(full)).await;
+    }
 
-/// The scenarios that kill a server, or need a quiet one. The server of custom resources delegates authentication to
-/// the other one.
-async fn one_by_one(chosen: Chosen<'_>, mut world: World) {
-    let World { certificates, full, crd } = &mut world;
-    let builtin = full.server.version.clone();
-    let custom = crd.as_ref().map(Side::name).unwrap_or_default();
-    chosen.run(format!("own writes {builtin}"), own_writes::builtin(full, certificates)).await;
-    if let Some(crd) = crd {
-        chosen.run(format!("own writes {custom}"), own_writes::custom(crd, certificates)).await;
+    async fn on_crd(self, crd: &mut Side) {
+        let custom = crd.name();
+        self.run(format!("reads {custom}"), reads::custom(crd)).await;
+        self.run(format!("watches {custom}"), watches::custom(crd)).await;
+        self.run(format!("most recent {custom}"), watches::most_recent(crd)).await;
+        self.run(format!("paging {custom}"), paging::run(crd)).await;
+        self.run(format!("informers {custom}"), informers::custom(crd)).await;
+        self.run(format!("representations {custom}"), representations::custom(crd)).await;
+        self.run(format!("tables {custom}"), tables::run(crd)).await;
+        self.run(format!("redefined {custom}"), definitions::redefined(crd)).await;
+        self.run(format!("restored {custom}"), definitions::restored(crd)).await;
     }
-    chosen.run(format!("resumes {builtin}"), resumes::builtin(full, certificates)).await;
-    chosen.run(format!("before the fill {builtin}"), before_fill::run(full, certificates)).await;
-    if let Some(crd) = crd {
-        chosen.run(format!("resumes {custom}"), resumes::custom(crd, certificates)).await;
-    }
-    chosen.run(format!("verified {builtin}"), verified::run(full, certificates)).await;
-    // Needs watch-list.
-    if full.server.has_watch_list {
-        chosen.run(format!("peers {builtin}"), peers::run(full, certificates)).await;
-    }
-    chosen.run(format!("bridge {builtin}"), bridge::builtin(full, certificates)).await;
-    if let Some(crd) = crd {
-        chosen.run(format!("bridge {custom}"), bridge::custom(crd, certificates)).await;
-        chosen.run(format!("rollouts {custom}"), rollouts::custom(crd, certificates)).await;
-    }
-    chosen.run(format!("rollouts {builtin}"), rollouts::builtin(full, certificates)).await;
-    chosen.run(format!("failover {builtin}"), failover::run(full, certificates)).await;
-    chosen.run(format!("storm {builtin}"), storm::run(full)).await;
-}
 
-impl Chosen<'_> {
+    /// The server of custom resources delegates authentication to the other one.
+    async fn quiet(self, World { certificates, full, crd }: &mut World) {
+        let builtin = full.server.version.clone();
+        let custom = crd.as_ref().map(Side::name).unwrap_or_default();
+        self.run(format!("hostile {builtin}"), hostile::run(full, certificates)).await;
+        self.run(format!("own writes {builtin}"), own_writes::builtin(full, certificates)).await;
+        if let Some(crd) = crd {
+            self.run(format!("own writes {custom}"), own_writes::custom(crd, certificates)).await;
+        }
+        self.run(format!("resumes {builtin}"), resumes::builtin(full, certificates)).await;
+        self.run(format!("before the fill {builtin}"), before_fill::run(full, certificates)).await;
+        if let Some(crd) = crd {
+            self.run(format!("resumes {custom}"), resumes::custom(crd, certificates)).await;
+        }
+        self.run(format!("verified {builtin}"), verified::run(full, certificates)).await;
+        // Needs watch-list.
+        if full.server.has_watch_list {
+            self.run(format!("peers {builtin}"), peers::run(full, certificates)).await;
+        }
+    }
+
+    async fn killed(self, World { certificates, full, crd }: &mut World) {
+        let builtin = full.server.version.clone();
+        self.run(format!("bridge {builtin}"), bridge::builtin(full, certificates)).await;
+        if let Some(crd) = crd {
+            let custom = crd.name();
+            self.run(format!("bridge {custom}"), bridge::custom(crd, certificates)).await;
+            self.run(format!("rollouts {custom}"), rollouts::custom(crd, certificates)).await;
+        }
+        self.run(format!("rollouts {builtin}"), rollouts::builtin(full, certificates)).await;
+        self.run(format!("failover {builtin}"), Box::pin(failover::run(full, certificates))).await;
+        self.run(format!("storm {builtin}"), storm::run(full)).await;
+    }
+
     /// Runs a scenario if it is wanted.
     async fn run(self, name: String, scenario: impl Future<Output = Result<Tally>>) {
         if !self.words.is_empty() && !self.words.iter().any(|word| name.contains(word.as_str())) {
@@ -244,7 +320,8 @@ impl Chosen<'_> {
         }
         let started = Instant::now();
         let tally = scenario.await.unwrap_or_else(|error| Tally::failed(&error));
-        self.report.borrow_mut().add(&name, tally, started.elapsed().as_secs_f64());
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.add(&name, tally, started.elapsed().as_secs_f64());
     }
 }
 

@@ -1,5 +1,5 @@
-//! Watches of a quiet resource that continue from a version before the gateway's start: memory takes them over soon
-//! although nothing happens, and they get the changes that follow.
+//! Watches of a quiet resource that continue from a version before the gateway's start: they end soon although nothing
+//! happens, and their clients, which resume them from memory, get the changes that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ const GATE: usize = 80;
 const FULL: usize = 1_000;
 /// The number of versions that clients have, each separated from the next by a write to another resource.
 const VERSIONS: usize = 3;
-/// Longer than all takeovers take.
-const SETTLED_WITHIN: Duration = Duration::from_secs(60);
+/// Longer than a current API server takes to send a bookmark.
+const SETTLED_WITHIN: Duration = Duration::from_secs(120);
 const ELSEWHERE: &str = "/apis/conf.example.com/v1/zones/z-0";
 
 pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
@@ -57,16 +57,16 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let used = Used::by(direct, collection).await?;
     let gateway = Gateway::start(&format!("gateway-resumes-{kind}"), &side.server, certificates, folder).await?;
     let ask = |version: u64, accept: &str| {
-        let path = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=300");
+        let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300");
+        let path = format!("{collection}?{query}");
         Ask::get(path).header("accept", accept)
     };
-    let different: Vec<_> = versions
-        .iter()
-        .flat_map(|version| encodings.iter().map(move |accept| (*version, ask(*version, accept))))
-        .collect();
+    let different: Vec<_> =
+        versions.iter().flat_map(|version| encodings.iter().map(move |accept| (*version, *accept))).collect();
     let count = if resuming::is_full() { FULL } else { GATE };
-    let asks: Vec<(u64, Ask)> = different.into_iter().cycle().take(count).collect();
-    let opened = asks.iter().map(|(_, ask)| Events::open(&gateway.endpoint, ask));
+    let clients: Vec<_> = different.into_iter().cycle().take(count).collect();
+    let asks: Vec<_> = clients.iter().map(|(version, accept)| ask(*version, accept)).collect();
+    let opened = asks.iter().map(|ask| Events::open(&gateway.endpoint, ask));
     let (watches, started) = (future::try_join_all(opened).await?, Instant::now());
 
     // The gateway has one watch of its own in each encoding.
@@ -78,10 +78,11 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let is_none_left = now.watches <= used.watches + own;
     tally.holds("no client's watch is left at the API server", is_none_left, || format!("{}", now.watches));
     let admin = Endpoint::plain(&format!("http://{}", gateway.admin().context("no admin port")?))?;
-    let over = sum(&admin.get("/metrics").await?.text(), "kube_fanout_watches_taken_over_total", &[]);
+    let over = sum(&admin.get("/metrics").await?.text(), "kube_fanout_relayed_watches_ended_total", &[]);
     let (took, cpu) = (started.elapsed(), now.cpu - used.cpu);
     tally.note(format!(
-        "{count} resumes are in memory after {took:.1?}, {over} of them taken over; {cpu:.1} s of CPU of the API server"
+        "{count} resumes have left the API server after {took:.1?}, {over} of them were relayed until then; \
+         {cpu:.1} s of CPU of the API server"
     ));
 
     let changed = direct.patch(&format!("{part}/{name}"), &json!({"metadata": {"labels": {"resumed": "yes"}}})).await?;
@@ -89,22 +90,35 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let mut expected = BTreeMap::new();
     for version in versions {
         let theirs = Events::open(direct, &ask(version, encodings[0])).await?;
-        expected.insert(version, until(changed, theirs).await?);
+        expected.insert(version, until(changed, direct, |after| ask(after, encodings[0]), (version, theirs)).await?);
     }
-    for ((version, _), watch) in asks.into_iter().zip(watches) {
-        let told = until(changed, watch).await?;
+    for ((version, accept), watch) in clients.into_iter().zip(watches) {
+        let told = until(changed, &gateway.endpoint, |after| ask(after, accept), (version, watch)).await?;
         tally.equal(&format!("versions of the events after {version}"), &expected[&version], &told);
     }
     direct.delete(&format!("{part}/{name}")).await?;
     Ok(tally)
 }
 
-/// The versions of a watch's events up to that one.
-async fn until(last: u64, mut watch: Events) -> Result<Vec<u64>> {
+/// The versions of the changes up to `last` that a client is told. It resumes its watch, which began after the version
+/// with it, when that ends.
+async fn until(
+    last: u64,
+    endpoint: &Endpoint,
+    ask: impl Fn(u64) -> Ask,
+    (mut after, mut watch): (u64, Events),
+) -> Result<Vec<u64>> {
     let mut told = Vec::new();
     while told.last() != Some(&last) {
-        let event = watch.next().await?.context("a watch has ended")?;
-        told.push(event.version);
+        match watch.next().await? {
+            Some(event) => {
+                after = event.version;
+                if !event.is_timed() {
+                    told.push(event.version);
+                }
+            }
+            None => watch = Events::open(endpoint, &ask(after)).await?,
+        }
     }
     Ok(told)
 }

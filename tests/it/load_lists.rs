@@ -1,10 +1,10 @@
-//! `load` sends lists as other clients do: in pages like client-go's informers, and by kperf's profiles.
+//! `load` sends lists as other clients do: in pages like client-go's informers, and within their rights.
 
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 use kube_fanout::{
-    load::{LoadOptions, Profile, load},
+    load::{LoadOptions, load},
     sim::Sim,
 };
 
@@ -72,39 +72,6 @@ async fn lists_have_all_their_pages() {
         let lists = sim.counts().requests("list", &counted) - before;
         assert!(lists >= 3 * list.requests, "{lists} pages of {resource}, {} lists", list.requests);
     }
-}
-
-#[tokio::test]
-async fn a_profile_of_kperf_is_measured() {
-    let sim = Sim::new();
-    for index in 0..5 {
-        sim.create(pod("default", &format!("pod-{index}"), "x")).unwrap();
-    }
-    let server = sim.start().await.unwrap();
-    let text = "version: 1
-specs:
-- rate: 40
-  duration: 1
-  conns: 2
-  client: 4
-  contentType: json
-  requests:
-  - {shares: 10, staleList: {version: v1, resource: pods}}
-  - {shares: 10, quorumList: {version: v1, resource: pods, namespace: default, limit: 2}}
-  - {shares: 10, watchList: {version: v1, resource: pods}}
-  - {shares: 10, staleGet: {version: v1, resource: pods, namespace: default, name: pod-1}}
-  - {shares: 0, quorumGet: {version: v1, resource: pods, namespace: default, name: pod-2}}
-";
-    let profile = Profile::parse("kperf", text).unwrap();
-    let report =
-        measured(&LoadOptions { profile, ..options(server.url(), "workloads: [{list: {resource: pods}}]") }).await;
-    let all: Vec<_> = report.endpoints[0].workloads.iter().map(|of| (of.name.as_str(), of.requests)).collect();
-    let expected = [("staleList-0", 10), ("quorumList-1", 10), ("watchList-2", 10), ("staleGet-3", 10)];
-    assert_eq!(all, expected);
-    assert!(report.endpoints[0].workloads.iter().all(|of| of.errors.is_empty()), "{report:?}");
-    // As kperf, which reads the first page only, and nothing else.
-    assert_eq!(sim.counts().requests("list", "pods"), 20);
-    assert_eq!(sim.counts().requests("watch", "pods"), 10);
 }
 
 #[tokio::test]

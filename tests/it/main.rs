@@ -62,8 +62,10 @@ mod reads;
 mod redefined;
 // A cluster that is replaced by another one.
 mod replaced;
-// Contents that are never logged.
 mod restart;
+// Watches that start upstream and are resumed from memory.
+mod resumption;
+// Contents that are never logged.
 mod secrecy;
 // Several API servers of one cluster.
 mod servers;
@@ -75,8 +77,6 @@ mod status_command;
 mod status_fields;
 // Tables, as kubectl prints them.
 mod tables;
-// Watches that start upstream and continue from memory.
-mod takeover;
 // The style of the source.
 mod tidy;
 // The spans that an OpenTelemetry collector receives.

@@ -209,7 +209,7 @@ async fn reads_that_are_forwarded_in_any_case_cause_no_reviews() {
 }
 
 /// The number of rounds in which a writer writes and reads its own write, while upstream is disturbed.
-const ROUNDS: u64 = 250;
+const ROUNDS: u64 = 80;
 
 #[tokio::test]
 async fn clients_always_read_their_own_writes() {

@@ -1,5 +1,7 @@
 //! Gets and lists: memory answers with upstream's own bytes, and every other read is forwarded for a named reason.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
@@ -10,7 +12,7 @@ use kube_fanout::{
 };
 use serde_json::json;
 
-use crate::harness::{Route, World, upstream::pods};
+use crate::harness::{Route, World, passing, upstream::pods};
 
 fn forwarded(reason: &str) -> Route {
     Route::Forwarded(reason.to_owned())
@@ -199,7 +201,7 @@ async fn custom_resources_follow_their_definition() {
     // The definition is deleted: watches end, and upstream's answer is forwarded.
     let watch = world.client().watch(&format!("{collection}?watch=1&resourceVersion={}", world.sim.revision())).await;
     world.sim.delete(&definitions, "widgets.example.com").unwrap();
-    let (events, _) = watch.rest().await;
+    let (events, _) = passing(Duration::from_secs(1), watch.rest()).await;
     assert_eq!(events.matches("DELETED").count(), 2, "{events}");
     let gone = world.gateway.until_forwarded(&format!("{collection}?resourceVersion=0"), "unknown_resource").await;
     assert_eq!(gone.status, 404);

@@ -6,10 +6,8 @@
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last. There is one entry for each client
 //! that holds something now, so that the limit on shares also limits the entries.
 
-mod low;
-mod pace;
+mod rate_limit;
 mod room;
-mod surge;
 mod turns;
 
 use std::{
@@ -25,10 +23,8 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
-pub use low::{Importance, LowPart, LowPlace};
-pub use pace::Pace;
+pub use rate_limit::{Rate, RateLimit};
 pub use room::{AnswerRoom, ClientRoom, Room};
-pub use surge::Surge;
 pub use turns::{PacedTurn, PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
@@ -56,11 +52,12 @@ pub struct ClientShares {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedUp;
 
-/// A place that a client holds, released when dropped.
+/// The places that a client has taken at once, released when dropped.
 #[derive(Debug)]
 pub struct Share {
     held: Arc<DashMap<ClientKey, usize>>,
     client: ClientKey,
+    places: usize,
 }
 
 /// Number of shares that a pool is divided into.
@@ -122,14 +119,26 @@ impl Shares {
 
     /// Whether `client` holds three quarters of its share or more.
     pub fn are_scarce_for(&self, client: ClientKey) -> bool {
-        let held = self.held.get(&client).map_or(0, |held| *held);
-        is_scarce(held, self.each.load(Relaxed))
+        is_scarce(self.held(client), self.each.load(Relaxed))
+    }
+
+    /// The places that `client` holds.
+    pub fn held(&self, client: ClientKey) -> usize {
+        self.held.get(&client).map_or(0, |held| *held)
     }
 
     /// One place for `client`; `None` if its share is used up.
     pub fn take(&self, client: ClientKey) -> Option<Share> {
+        self.take_places(client, 1)
+    }
+
+    /// That many places for `client`; `None` if its share has fewer left. What would need more than the whole share is
+    /// given all of it.
+    pub fn take_places(&self, client: ClientKey, places: usize) -> Option<Share> {
+        let each = self.each.load(Relaxed);
+        let places = places.min(each.max(1));
         let mut held = self.held.entry(client).or_insert(0);
-        if *held >= self.each.load(Relaxed) {
+        if held.saturating_add(places) > each {
             let is_new = *held == 0;
             drop(held);
             if is_new {
@@ -138,9 +147,9 @@ impl Shares {
             limit_reached(self.limit);
             return None;
         }
-        *held += 1;
+        *held += places;
         drop(held);
-        Some(Share { held: self.held.clone(), client })
+        Some(Share { held: self.held.clone(), client, places })
     }
 }
 
@@ -157,7 +166,7 @@ impl ClientShares {
 impl Drop for Share {
     fn drop(&mut self) {
         if let Entry::Occupied(mut held) = self.held.entry(self.client) {
-            *held.get_mut() -= 1;
+            *held.get_mut() -= self.places;
             if *held.get() == 0 {
                 held.remove();
             }
@@ -213,6 +222,13 @@ mod tests {
         shares.set(2);
         assert!(shares.take(jane).is_none());
         drop((second, third));
+        assert!(shares.held.is_empty());
+        let whole = shares.take_places(jane, 5).expect("all of her share");
+        assert!(shares.held(jane) == 2 && shares.take(jane).is_none());
+        drop(whole);
+        let one = shares.take(jane).expect("one of two");
+        assert!(shares.take_places(jane, 2).is_none() && shares.held(jane) == 1);
+        drop(one);
         assert!(shares.held.is_empty());
     }
 }

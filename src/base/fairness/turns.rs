@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout_at},
 };
 
-use super::{ClientKey, Pace};
+use super::{ClientKey, RateLimit};
 use crate::{lifecycle::Tasks, telemetry::limit_reached};
 
 /// A turn pauses for this many times as long as its task took, so that a client that always has tasks waiting leaves
@@ -36,7 +36,7 @@ pub struct Turns {
 pub struct PacedTurns {
     turns: Turns,
     /// `None`: as often as the pauses allow.
-    pace: Option<Pace>,
+    rate: Option<RateLimit>,
     pause_max: Duration,
     tasks: Tasks,
 }
@@ -156,7 +156,7 @@ impl Turns {
 impl PacedTurns {
     /// `tasks` runs the pauses.
     pub fn new(turns: Turns, tasks: Tasks) -> Self {
-        Self { turns, pace: None, pause_max: PAUSE_MAX, tasks }
+        Self { turns, rate: None, pause_max: PAUSE_MAX, tasks }
     }
 
     /// With a longer maximum of the pauses, for tasks that others should notice as little as possible.
@@ -167,8 +167,8 @@ impl PacedTurns {
 
     /// With a limit on how often each client's turns come in the long run.
     #[must_use]
-    pub fn at(self, pace: Pace) -> Self {
-        Self { pace: Some(pace), ..self }
+    pub fn at(self, rate: RateLimit) -> Self {
+        Self { rate: Some(rate), ..self }
     }
 
     /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
@@ -184,8 +184,8 @@ impl PacedTurns {
         let deadline = Instant::now() + self.turns.wait_max;
         let mut turn = self.turns.by(deadline, self.turns.of_client(client)).await?;
         // Only the few tasks that have a turn are accounted for ahead of their time.
-        if let Some(pace) = &self.pace {
-            let begins = pace.next(client);
+        if let Some(rate) = &self.rate {
+            let begins = rate.reserve(client);
             self.turns.by(deadline, sleep_until(begins)).await?;
         }
         // Last, so that tasks which wait for anything else keep no place from others.

@@ -82,16 +82,6 @@ where
         self.shared.known.sweep(Instant::now());
     }
 
-    /// Whether another question would find room now.
-    pub fn has_room(&self, room: Room) -> bool {
-        let Bound { most, limit } = self.shared.bound(room);
-        let has_room = *self.shared.under_way().count(room) < most;
-        if !has_room {
-            telemetry::limit_reached(limit);
-        }
-        has_room
-    }
-
     /// Answers a question that was not cached just now. Joins the same question if it is in flight; otherwise spawns
     /// the future of `begin` as a task named `name`, before this function returns. `None` if the room is full, if
     /// `begin` returns `None` (the caller may not ask), or if no answer comes.
@@ -297,12 +287,10 @@ mod tests {
         }
         assert_eq!(world.ask(4, TTL).now_or_never(), Some(None));
         let joined = world.ask(3, TTL);
-        assert!(!world.answers.has_room(Room::Common) && world.answers.has_room(Room::Reserved));
         world.gate.add_permits(3);
         assert_eq!((joined.await, world.asked()), (Some(3), 3));
         world.gate.add_permits(1);
         assert_eq!(world.ask(4, TTL).await, Some(4));
-        assert!(world.answers.has_room(Room::Common));
     }
 
     #[tokio::test]

@@ -13,8 +13,8 @@ use crate::telemetry::metrics::{
     CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS, CACHE_HISTORY_BYTES,
     CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
     CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS,
-    HISTORY_EXTENSIONS, REFLECTOR_RESTARTS, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS, WATCHES_ENDED,
-    WATCHES_TAKEN_OVER,
+    HISTORY_EXTENSIONS, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS,
+    WATCHES_ENDED,
 };
 
 /// The metrics of one cache. Its gauges are set to zero when it is dropped.
@@ -131,9 +131,9 @@ impl CacheMetrics {
         self.count(WATCHES_ENDED, "cause", cause);
     }
 
-    /// Counts a forwarded watch that continues from the cache.
-    pub fn watch_taken_over(&self) {
-        counter!(WATCHES_TAKEN_OVER, self.labels.iter()).increment(1);
+    /// Counts a forwarded watch that is ended because its client can resume it from the cache.
+    pub fn relayed_watch_ended(&self) {
+        counter!(RELAYED_WATCHES_ENDED, self.labels.iter()).increment(1);
     }
 
     /// Counts events that were passed to a watch's connection, bookmarks included.

@@ -41,7 +41,7 @@ pub(super) const CACHE_HISTORY_CHANGES: &str = "kube_fanout_cache_history_change
 pub(super) const CACHE_HISTORY_BYTES: &str = "kube_fanout_cache_history_bytes";
 pub(super) const WATCHERS: &str = "kube_fanout_watchers";
 pub(super) const WATCH_EVENTS: &str = "kube_fanout_watch_events_sent_total";
-pub(super) const WATCHES_TAKEN_OVER: &str = "kube_fanout_watches_taken_over_total";
+pub(super) const RELAYED_WATCHES_ENDED: &str = "kube_fanout_relayed_watches_ended_total";
 pub(super) const WATCHES_ENDED: &str = "kube_fanout_watches_ended_total";
 pub(super) const REFLECTOR_RESTARTS: &str = "kube_fanout_reflector_restarts_total";
 pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_total";
@@ -117,7 +117,8 @@ pub const ALL: &[Metric] = &[
     gauge_of(UPSTREAM_WATCHES, Unit::Count, CACHE,
         "Open watches of upstream for the cache: 1, or 0 while it has none."),
     counter_of(WATCH_EVENTS, Unit::Count, CACHE, "Events sent to watches, bookmarks included."),
-    counter_of(WATCHES_TAKEN_OVER, Unit::Count, CACHE, "Forwarded watches that the cache took over in mid-stream."),
+    counter_of(RELAYED_WATCHES_ENDED, Unit::Count, CACHE,
+        "Forwarded watches that were ended because the cache can go on with them."),
     counter_of(WATCHES_ENDED, Unit::Count, CACHE_CAUSE, "Watches that ended, by cause."),
     counter_of(REFLECTOR_RESTARTS, Unit::Count, CACHE_CAUSE, "Restarts of watches and lists of upstream, by cause."),
     counter_of(FRESHNESS_PROOFS, Unit::Count, CACHE_OUTCOME,

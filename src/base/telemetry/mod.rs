@@ -19,6 +19,7 @@ mod readings;
 mod request_metrics;
 mod review_metrics;
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "only tests use it, and fail with its panic")]
 mod thread_log;
 mod top_clients;
 mod upstream_metrics;

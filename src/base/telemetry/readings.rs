@@ -6,8 +6,8 @@ use crate::telemetry::metrics::{
     BUILD_INFO, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
     CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
     CACHE_RESOURCE_VERSION, CONNECTIONS, FRESHNESS_PROOFS, LIMIT, LIMIT_USED, LIMITS_REACHED, PROCESS_CPU,
-    PROCESS_MEMORY, PROCESS_START, REFLECTOR_RESTARTS, REQUESTS, RESPONSE_BYTES, UPSTREAM_WATCHES, WATCH_EVENTS,
-    WATCHERS, WATCHES_TAKEN_OVER,
+    PROCESS_MEMORY, PROCESS_START, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, REQUESTS, RESPONSE_BYTES,
+    UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS,
 };
 
 /// All metrics at one moment.
@@ -52,7 +52,7 @@ pub struct CacheReadings {
     pub watchers: u64,
     pub upstream_watches: u64,
     pub events_sent: u64,
-    pub taken_over: u64,
+    pub relayed_ended: u64,
     /// By cause.
     pub restarts: BTreeMap<String, u64>,
     /// By outcome.
@@ -154,7 +154,7 @@ impl Readings {
             WATCHERS => cache.watchers = line.whole(),
             UPSTREAM_WATCHES => cache.upstream_watches = line.whole(),
             WATCH_EVENTS => cache.events_sent = line.whole(),
-            WATCHES_TAKEN_OVER => cache.taken_over = line.whole(),
+            RELAYED_WATCHES_ENDED => cache.relayed_ended = line.whole(),
             REFLECTOR_RESTARTS => *cache.restarts.entry(line.label("cause")).or_default() = line.whole(),
             FRESHNESS_PROOFS => *cache.proofs.entry(line.label("outcome")).or_default() = line.whole(),
             _ => {}

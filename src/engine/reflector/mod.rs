@@ -2,6 +2,7 @@
 //!
 //! The module does not know the readers of the store; it reports what happens to the store to a [`Sink`].
 
+mod backfill;
 mod bridge;
 mod driver;
 mod event;
@@ -16,13 +17,13 @@ mod list_items;
 mod list_watch;
 mod machine;
 mod page;
-mod past;
 mod peer_fill;
 mod peers;
 mod status_body;
 #[cfg(test)]
 mod tests;
 
+pub use backfill::{NoBackfill, backfill_events, backfill_state};
 pub use bridge::{Bridged, Unbridged};
 pub use driver::{Collection, Reflector, Settings, Sink};
 pub use event::{EventError, UpstreamEvent};
@@ -34,5 +35,4 @@ pub use health::{Condition, Health};
 pub use lines::{LineTooLong, Lines};
 pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};
-pub use past::{NoPast, past_events, past_state};
 pub use peers::{FillSource, NoPeers, PeerOutcome, Peers};

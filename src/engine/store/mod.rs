@@ -4,6 +4,7 @@
 //! The store knows nothing of HTTP, tasks or watchers. It keeps objects as the bytes that upstream sent; keys and the
 //! values that selectors need are read from these bytes once, when the object arrives.
 
+mod backfill;
 mod bridge;
 mod change;
 mod derived;
@@ -13,7 +14,6 @@ mod json;
 mod leaf;
 mod object;
 mod objects;
-mod past;
 mod predicate;
 mod protobuf;
 mod read_error;
@@ -29,6 +29,7 @@ mod uid;
 mod view;
 pub mod wire;
 
+pub use backfill::{Backfill, NotBefore};
 pub use bridge::NotBridged;
 pub use change::{Change, ChangeKind, FrameKind};
 pub use gap::Gap;
@@ -36,7 +37,6 @@ pub use history::{Expired, FIRST_CHANGE, HistoryLimits};
 pub use leaf::{Deflated, Leaf};
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
-pub use past::{NotBefore, Past};
 pub use predicate::{NotEvaluated, Predicate};
 pub use read_error::ReadError;
 pub use schema::{PROTOBUF_MAGIC, Schema, Shape};

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
+    backfill::{Backfill, NotBefore},
     bridge::{Difference, NotBridged},
     change::{Change, ChangeKind},
     gap::Gap,
     history::{Expired, History, HistoryLimits},
     object::Object,
     objects::Objects,
-    past::{NotBefore, Past},
     schema::Schema,
     snapshot::Snapshot,
 };
@@ -256,19 +256,19 @@ impl Reader {
 
     /// To be filled with what happened between `from` and the first change of history, then passed to
     /// [`Self::prepend`]. `None` if history was trimmed, or begins before `from`.
-    pub fn past(&self, from: ResourceVersion) -> Option<Past> {
+    pub fn backfill(&self, from: ResourceVersion) -> Option<Backfill> {
         let state = self.0.read();
         let (base, first) = state.history.beginning()?;
-        (from < base.version()).then(|| Past::new(from, base.clone(), first, state.history.room()))
+        (from < base.version()).then(|| Backfill::new(from, base.clone(), first, state.history.room()))
     }
 
-    /// Lets history begin with the changes of `past`.
+    /// Lets history begin with the changes of `backfill`.
     ///
     /// # Errors
-    /// What is in `past` did not lead to the state with which history begins. Then nothing is changed.
-    pub fn prepend(&self, past: Past) -> Result<(), NotBefore> {
-        let from = past.from();
-        let (changes, first) = past.into_changes()?;
+    /// What is in `backfill` did not lead to the state with which history begins. Then nothing is changed.
+    pub fn prepend(&self, backfill: Backfill) -> Result<(), NotBefore> {
+        let from = backfill.from();
+        let (changes, first) = backfill.into_changes()?;
         let mut state = self.0.write();
         match state.history.beginning() {
             Some((base, begins)) if begins == first && base.version() > from => {}

@@ -10,7 +10,7 @@ use crate::authn::{Authenticator, Unauthenticated};
 use crate::authz;
 use crate::listener::Connection;
 use crate::upstream::Upstream;
-use base::fairness::{ClientKey, Importance, Shares, share_of};
+use base::fairness::{ClientKey, Shares, share_of};
 use base::telemetry::{self, Chain};
 
 /// Authenticates clients and authorizes their scrapes. Cheap to clone.
@@ -68,13 +68,12 @@ impl MetricsAccess {
             telemetry::limit_reached("metrics_reviews");
             return Err(Denied::Busy);
         };
-        let user =
-            self.authenticator.user(&credentials, address, Importance::Usual).await.map_err(|why| match why {
-                Unauthenticated::Impersonates | Unauthenticated::NoCredentials | Unauthenticated::Rejected => {
-                    Denied::Unauthenticated
-                }
-                Unauthenticated::Unavailable => Denied::NoVerdict,
-            })?;
+        let user = self.authenticator.user(&credentials, address).await.map_err(|why| match why {
+            Unauthenticated::Impersonates | Unauthenticated::NoCredentials | Unauthenticated::Rejected => {
+                Denied::Unauthenticated
+            }
+            Unauthenticated::Unavailable => Denied::NoVerdict,
+        })?;
         match authz::may_get(&self.reviewer, &user, path).await {
             Ok(Some(true)) => Ok(()),
             Ok(Some(false)) => Err(Denied::Forbidden { user: user.name.clone(), path }),

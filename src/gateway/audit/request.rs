@@ -47,11 +47,6 @@ impl Request {
         }
     }
 
-    /// The same request, of which `head` is a copy: without the bytes of its own head.
-    pub fn copied<B>(&self, head: &http::Request<B>) -> Self {
-        Self { received: self.received, ..Self::of(head, self.client) }
-    }
-
     pub(super) fn uri(&self) -> String {
         let uri = self.target.as_ref().map(PathAndQuery::as_str).unwrap_or_default();
         cut(uri, URI_MAX)
@@ -147,15 +142,6 @@ mod tests {
         let many = vec!["10.0.0.1"; 100].join(",");
         let found = request(&[(forwarded, &many)], Some("10.0.0.9")).source_ips();
         assert_eq!((found.len(), found[SOURCE_IPS_MAX - 1].to_string()), (SOURCE_IPS_MAX, "10.0.0.9".to_owned()));
-    }
-
-    #[test]
-    fn a_copy_was_received_with_its_request() {
-        let received = "2026-01-02T03:04:05Z".parse().unwrap();
-        let asked = request(&[("user-agent", "x")], Some("10.0.0.9")).received_at(received);
-        let head = http::Request::get("/api/v1/nodes").header("user-agent", "x").body(()).unwrap();
-        let copy = asked.copied(&head);
-        assert_eq!((copy.received(), copy.source_ips(), copy.user_agent()), (received, asked.source_ips(), "x".into()));
     }
 
     #[test]

@@ -45,41 +45,6 @@ impl Credentials {
         }
     }
 
-    /// The same for what lasts longer than the request: a copy, since the header value shares the memory of the
-    /// request's whole head. `None` if it cannot be copied.
-    pub fn detached(&self) -> Option<Self> {
-        let copied = |value: &HeaderValue| {
-            let mut copy = HeaderValue::from_bytes(value.as_bytes()).ok()?;
-            copy.set_sensitive(true);
-            Some(copy)
-        };
-        Some(match self {
-            Self::Bearer { token: BearerToken { authorization, token }, impersonates } => {
-                let token = BearerToken { authorization: copied(authorization)?, token: token.clone() };
-                Self::Bearer { token, impersonates: *impersonates }
-            }
-            Self::Passed { authorization: Some(authorization), impersonates } => {
-                Self::Passed { authorization: Some(copied(authorization)?), impersonates: *impersonates }
-            }
-            Self::Gateway { .. }
-            | Self::Verified { .. }
-            | Self::Passed { authorization: None, .. }
-            | Self::Subprotocol { .. }
-            | Self::Refused => self.clone(),
-        })
-    }
-
-    /// Bytes of the header value, which the client chooses, or of the user, of which a front proxy sends one for each
-    /// request.
-    pub fn own_bytes(&self) -> usize {
-        match self {
-            Self::Bearer { token, .. } => token.authorization.len(),
-            Self::Passed { authorization, .. } => authorization.as_ref().map_or(0, HeaderValue::len),
-            Self::Verified { user, .. } => user.own_bytes(),
-            Self::Gateway { .. } | Self::Subprotocol { .. } | Self::Refused => 0,
-        }
-    }
-
     /// Those of a client that proves no user by its connection; `headers` are without its `authorization`.
     pub(super) fn of_headers(authorization: Option<HeaderValue>, headers: &HeaderMap, impersonates: bool) -> Self {
         if authorization.is_none() && shows_token_protocol(headers) {
@@ -173,44 +138,7 @@ pub(super) fn impersonates(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-
-    #[test]
-    fn detached_credentials_keep_nothing_of_their_request() {
-        for (text, is_bearer) in [("Bearer token and more", true), ("Basic amFuZTpqYW5l", false)] {
-            let head = Bytes::from(text.as_bytes().to_vec());
-            let authorization = HeaderValue::from_maybe_shared(head.clone()).unwrap();
-            let credentials = Credentials::of_authorization(Some(authorization), true);
-            let detached = credentials.detached().unwrap();
-            drop(credentials);
-            assert!(head.is_unique() && detached.impersonates());
-            assert_eq!(detached.own_bytes(), text.len());
-            match &detached {
-                Credentials::Bearer { token, .. } if is_bearer => {
-                    assert_eq!((token.text(), token.authorization().is_sensitive()), (Some("token"), true));
-                }
-                Credentials::Passed { authorization, .. } if !is_bearer => {
-                    assert_eq!(authorization.as_ref().unwrap(), text)
-                }
-                Credentials::Bearer { .. }
-                | Credentials::Passed { .. }
-                | Credentials::Subprotocol { .. }
-                | Credentials::Gateway { .. }
-                | Credentials::Verified { .. }
-                | Credentials::Refused => panic!("{detached:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_user_counts_with_its_groups() {
-        let groups = vec!["x".repeat(100); 1000];
-        let user = Arc::new(UserInfo { name: "jane".to_owned(), groups, ..UserInfo::default() });
-        let bytes = Credentials::Verified { user, impersonates: false }.own_bytes();
-        assert!((100_000..200_000).contains(&bytes), "{bytes}");
-    }
 
     /// How an `Authorization` header is classified.
     fn sorted(authorization: &[u8]) -> Credentials {

@@ -34,7 +34,7 @@ use crate::listener::{ClientCertificate, Connection};
 use crate::upstream::Upstream;
 use base::apimachinery::UserInfo;
 use base::config::{PemFile, ProxyHeaders};
-use base::fairness::{ClientKey, Importance};
+use base::fairness::ClientKey;
 use base::lifecycle::Tasks;
 
 pub use authorities::AuthoritiesError;
@@ -213,8 +213,7 @@ impl Authenticator {
         }
     }
 
-    /// As [`Self::known`], but asks upstream about a token that is not known. The review is accounted to `address`. One
-    /// of low importance is about a token that upstream has accepted before.
+    /// As [`Self::known`], but asks upstream about a token that is not known. The review is accounted to `address`.
     ///
     /// # Errors
     /// As [`Self::known`].
@@ -222,7 +221,6 @@ impl Authenticator {
         &self,
         credentials: &Credentials,
         address: Option<IpAddr>,
-        importance: Importance,
     ) -> Result<Arc<UserInfo>, Unauthenticated> {
         if let Some(known) = self.known(credentials, Instant::now()) {
             return known;
@@ -231,26 +229,11 @@ impl Authenticator {
             (Credentials::Bearer { token, .. }, Some(delegated)) => {
                 let token = token.text().ok_or(Unauthenticated::Unavailable)?;
                 let address = ClientKey::address(address);
-                match importance {
-                    Importance::Usual => delegated.tokens.ask(token, address).await,
-                    Importance::Low => delegated.tokens.ask_again(token, address).await,
-                }
+                delegated.tokens.ask(token, address).await
             }
             // For all other credentials `known` has an answer.
             _ => Err(Unauthenticated::NoCredentials),
         }
-    }
-
-    /// The client that a token's reviews are accounted to if a recent one has accepted it.
-    pub fn client(&self, credentials: &Credentials) -> Option<ClientKey> {
-        let Credentials::Bearer { token, .. } = credentials else { return None };
-        self.delegated.as_ref()?.tokens.client(token.token()?)
-    }
-
-    /// Whether [`Self::user`] would find room for a review of low importance now.
-    pub fn has_room(&self, credentials: &Credentials, address: Option<IpAddr>) -> bool {
-        let client = self.client(credentials).unwrap_or_else(|| ClientKey::address(address));
-        self.delegated.as_ref().is_none_or(|delegated| delegated.tokens.has_room(client))
     }
 }
 

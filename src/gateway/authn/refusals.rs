@@ -12,31 +12,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
-
 use crate::listener::Connection;
 use base::{
-    fairness::{ClientKey, Surge},
-    memo::{Bound, TtlCache},
+    fairness::{ClientKey, Rate, RateLimit},
     telemetry::limit_reached,
 };
 
-/// One refusal is forgotten in this time, so that 40 refusals in a second have no effect.
-const FORGOTTEN_IN: Duration = Duration::from_millis(25);
-/// Refusals of one address that have no effect, if they come at once: those of thirty tokens, which are refused by a
-/// review and as requests.
-const FREE: u32 = 60;
-/// Refusals of all addresses together, if they come at once, up to which each of them counts once. In a surge of more
-/// each counts for as many as have no effect.
-const FREE_IN_ALL: u32 = FREE;
-/// A surge ends when refusals come more slowly than one in this time.
-const INTERVAL_IN_ALL: Duration = Duration::from_millis(10);
-/// Maximum number of refusals that are counted: that many are forgotten in five seconds.
-const COUNTED_MAX: u32 = 200;
+/// The refusals of one address that have no effect: at once those of thirty tokens, which are refused by a review and
+/// as requests, and 40 in a second. As many are counted as are forgotten in five seconds.
+const EACH: Rate = Rate { burst: 60, interval: Duration::from_millis(25), ahead: 140 };
+/// The same of all addresses together, up to which each of them counts once. Beyond it, each counts for as many as have
+/// no effect.
+const IN_ALL: Rate = Rate { burst: 60, interval: Duration::from_millis(10), ahead: 60 };
 /// Maximum delay of a request. Delays are random, so that requests which arrive together go upstream evenly.
 const DELAY_MAX: Duration = Duration::from_secs(2);
-/// Addresses with refusals; beyond the limit, some are forgotten early.
-const ADDRESSES: Bound = Bound { most: 20_000, limit: "refused_addresses" };
 const LIMIT: &str = "address_refusals";
 
 /// Whether a request whose credentials are not known to be valid has to wait, because others of its address were
@@ -56,42 +45,29 @@ pub struct Unanswered<'a>(Option<&'a Doubts>);
 
 /// The refusals of each address, and of all together.
 #[derive(Debug)]
-pub(super) struct Refusals {
-    /// When those of an address will be forgotten.
-    forgotten_at: TtlCache<ClientKey, Instant>,
-    in_all: Surge,
-}
+pub(super) struct Refusals(RateLimit);
 
 impl Refusals {
     pub(super) fn new() -> Self {
-        let in_all = Surge::new(FREE_IN_ALL, INTERVAL_IN_ALL, "refusals");
-        Self { forgotten_at: TtlCache::new(ADDRESSES), in_all }
+        Self(RateLimit::new(EACH, LIMIT).with_total(IN_ALL, 0, "refusals"))
     }
 
     /// Counts a refusal. Of concurrent ones some may be missed.
     pub(super) fn count(&self, address: ClientKey) {
-        // Those of an address with many are no part of a surge: by itself it would make every other address doubtful.
-        let is_surge = !self.are_many(address) && self.in_all.count();
-        self.add(address, if is_surge { FREE } else { 1 });
+        // Those of an address with many are no part of the total: by itself it would make every other one doubtful.
+        let are_many_in_all = !self.are_many(address) && self.0.exceeds_total();
+        self.0.count(address, if are_many_in_all { EACH.burst } else { 1 });
     }
 
-    /// Counts credentials whose client has not waited for the answer. They count once in a surge, too, and make none:
-    /// where upstream is slow, clients give up that have done nothing wrong.
+    /// Counts credentials whose client has not waited for the answer. They always count once, and are no part of the
+    /// total: where upstream is slow, clients give up that have done nothing wrong.
     fn count_unanswered(&self, address: ClientKey) {
-        self.add(address, 1);
-    }
-
-    fn add(&self, address: ClientKey, refusals: u32) {
-        let now = Instant::now();
-        let before = self.forgotten_at.get(&address, now).unwrap_or(now);
-        let forgotten = (before + FORGOTTEN_IN * refusals).min(now + FORGOTTEN_IN * COUNTED_MAX);
-        self.forgotten_at.insert(address, forgotten, forgotten - now);
+        self.0.count(address, 1);
     }
 
     /// Whether more credentials of the address were refused than have no effect.
     pub(super) fn are_many(&self, address: ClientKey) -> bool {
-        let now = Instant::now();
-        self.forgotten_at.get(&address, now).is_some_and(|forgotten| forgotten > now + FORGOTTEN_IN * FREE)
+        self.0.is_exceeded(address)
     }
 }
 
@@ -151,7 +127,7 @@ mod tests {
             Doubts::of(&refusals, &Connection { number: 0, peer, tls: false, client_certificate: None, draining })
         };
         let (hostile, other) = (of([192, 0, 2, 7]), of([192, 0, 2, 8]));
-        for _ in 0..FREE {
+        for _ in 0..EACH.burst {
             refusals.count(hostile.address);
             assert_eq!(hostile.delay(), None);
         }
@@ -160,7 +136,7 @@ mod tests {
             assert!(hostile.delay().is_some_and(|delay| delay <= DELAY_MAX));
         }
         assert_eq!(other.delay(), None);
-        advance(FORGOTTEN_IN * (COUNTED_MAX - FREE)).await;
+        advance(EACH.interval * EACH.ahead).await;
         assert_eq!(hostile.delay(), None);
         refusals.count(hostile.address);
         assert!(hostile.are_many(), "the others are not forgotten yet");
@@ -171,19 +147,19 @@ mod tests {
         let refusals = Refusals::new();
         let address = |number: u32| ClientKey::of(&("address", number));
         // One of each: in a surge they use up what is free, and no more.
-        for number in 0..2 * FREE_IN_ALL {
+        for number in 0..2 * IN_ALL.burst {
             refusals.count(address(number));
             assert!(!refusals.are_many(address(number)));
         }
         refusals.count(address(0));
-        refusals.count(address(2 * FREE_IN_ALL - 1));
-        assert!(!refusals.are_many(address(FREE_IN_ALL - 1)), "its only one was before the surge");
-        assert!(refusals.are_many(address(0)) && refusals.are_many(address(2 * FREE_IN_ALL - 1)));
+        refusals.count(address(2 * IN_ALL.burst - 1));
+        assert!(!refusals.are_many(address(IN_ALL.burst - 1)), "its only one was before the surge");
+        assert!(refusals.are_many(address(0)) && refusals.are_many(address(2 * IN_ALL.burst - 1)));
         assert!(!refusals.are_many(address(1000)), "one with none");
-        advance(FORGOTTEN_IN * FREE).await;
-        assert!(!refusals.are_many(address(2 * FREE_IN_ALL - 1)));
+        advance(EACH.interval * EACH.burst).await;
+        assert!(!refusals.are_many(address(2 * IN_ALL.burst - 1)));
         // The surge is over.
-        for _ in 0..FREE / 2 {
+        for _ in 0..EACH.burst / 2 {
             refusals.count(address(1000));
         }
         assert!(!refusals.are_many(address(1000)));
@@ -208,7 +184,7 @@ mod tests {
             advance(Duration::from_secs(1)).await;
             // One surge at the beginning, of the refusals that are free of the address.
             if second > 2 {
-                (0..FREE / 3).for_each(|_| refusals.count(other));
+                (0..EACH.burst / 3).for_each(|_| refusals.count(other));
                 assert!(!refusals.are_many(other));
             }
         }
@@ -221,9 +197,9 @@ mod tests {
         let draining = CancellationToken::new();
         let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
         let doubts = Doubts::of(&refusals, &connection);
-        (0..=FREE).for_each(|_| doubts.sent().answered());
+        (0..=EACH.burst).for_each(|_| doubts.sent().answered());
         assert!(!doubts.are_many(), "the answer is counted, not the request");
-        (0..=FREE).for_each(|_| drop(doubts.sent()));
+        (0..=EACH.burst).for_each(|_| drop(doubts.sent()));
         assert!(doubts.are_many());
         let another = Doubts::of(&refusals, &Connection { number: 1, ..connection });
         assert!(another.are_many() && another.connection != doubts.connection, "of one Unix socket");
@@ -233,10 +209,10 @@ mod tests {
     async fn refusals_at_a_low_rate_have_no_effect() {
         let refusals = Refusals::new();
         let address = ClientKey::of(&"address");
-        for _ in 0..10 * COUNTED_MAX {
+        for _ in 0..10 * (EACH.burst + EACH.ahead) {
             refusals.count(address);
             assert!(!refusals.are_many(address));
-            advance(FORGOTTEN_IN).await;
+            advance(EACH.interval).await;
         }
     }
 }

@@ -87,7 +87,7 @@ async fn outcome(authenticator: &Authenticator, certificate: Option<&Issued>, he
     let credentials = authenticator.credentials(&mut headers, shown.as_ref());
     let left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
     assert!(!left.iter().any(|name| *name == "authorization" || name.starts_with("x-remote-")), "{left:?}");
-    match (&credentials, authenticator.user(&credentials, None, Importance::Usual).await) {
+    match (&credentials, authenticator.user(&credentials, None).await) {
         (Credentials::Refused, Err(Unauthenticated::NoCredentials)) => "refused".to_owned(),
         (Credentials::Passed { authorization: Some(_), .. }, Err(Unauthenticated::NoCredentials)) => {
             "passed".to_owned()
@@ -192,10 +192,7 @@ async fn requests_are_not_anonymous_unless_configured() {
         let came = lines.first().map(|(_, value)| *value);
         let Credentials::Passed { authorization, .. } = &credentials else { panic!("{credentials:?}") };
         assert_eq!(authorization.as_ref().map(|value| value.to_str().unwrap()), came);
-        assert_eq!(
-            authenticator.user(&credentials, None, Importance::Usual).await,
-            Err(Unauthenticated::NoCredentials)
-        );
+        assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::NoCredentials));
     }
 }
 
@@ -207,7 +204,7 @@ async fn groups(
 ) -> String {
     let shown = certificate.map(ClientCertificate::of);
     let credentials = authenticator.credentials(&mut headers(lines), shown.as_ref());
-    authenticator.user(&credentials, None, Importance::Usual).await.unwrap().groups.join(",")
+    authenticator.user(&credentials, None).await.unwrap().groups.join(",")
 }
 
 #[tokio::test]
@@ -295,17 +292,14 @@ async fn impersonating_requests_have_no_user_here() {
                     let credentials =
                         authenticator.credentials(&mut headers, certificate.map(ClientCertificate::of).as_ref());
                     assert!(credentials.impersonates());
-                    assert_eq!(
-                        authenticator.user(&credentials, None, Importance::Usual).await,
-                        Err(Unauthenticated::Impersonates)
-                    );
+                    assert_eq!(authenticator.user(&credentials, None).await, Err(Unauthenticated::Impersonates));
                     assert!(headers.contains_key(name));
                 }
             }
         }
         let credentials = delegated.credentials(&mut headers(&[(name, "x")]), Some(&ClientCertificate::of(&stranger)));
         assert!(matches!(credentials, Credentials::Refused));
-        assert!(delegated.user(&credentials, None, Importance::Usual).await.is_err());
+        assert!(delegated.user(&credentials, None).await.is_err());
     }
 }
 
@@ -318,7 +312,7 @@ async fn the_gateways_own_credentials_have_no_user() {
     let credentials = trusted.credentials(&mut headers, Some(&jane));
     assert!(matches!(credentials, Credentials::Gateway { impersonates: false }), "{credentials:?}");
     assert_eq!(headers.keys().collect::<Vec<_>>(), [&header::ACCEPT]);
-    assert_eq!(trusted.user(&credentials, None, Importance::Usual).await, Err(Unauthenticated::NoCredentials));
+    assert_eq!(trusted.user(&credentials, None).await, Err(Unauthenticated::NoCredentials));
 }
 
 #[tokio::test]

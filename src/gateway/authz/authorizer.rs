@@ -13,7 +13,7 @@ use super::{
 use crate::upstream::Upstream;
 use base::{
     apimachinery::{GroupVersionResource, ObjectKey, UserInfo, Verb},
-    fairness::{ClientKey, Importance},
+    fairness::ClientKey,
     lifecycle::Tasks,
 };
 use engine::store::Scope;
@@ -126,16 +126,10 @@ impl Authorizer {
         user: Arc<UserInfo>,
         attributes: Attributes,
         client: ClientKey,
-        importance: Importance,
     ) -> Result<Permit, NotPermitted> {
         let verdicts = self.verdicts.as_ref().ok_or(NotPermitted::NoVerdict)?;
         let question = Question { user, attributes, storage: verdicts.storage() };
-        let question = verdicts.on(Arc::new(question), client, importance).await?;
+        let question = verdicts.on(Arc::new(question), client).await?;
         Ok(Permit(Basis::Review(verdicts.clone(), question)))
-    }
-
-    /// Whether [`Self::authorize`] would find room for a review of low importance now, for `client` if it is known.
-    pub fn has_room(&self, client: Option<ClientKey>) -> bool {
-        self.verdicts.as_ref().is_none_or(|verdicts| verdicts.has_room(client))
     }
 }

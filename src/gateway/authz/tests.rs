@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -27,7 +26,7 @@ use crate::{
 };
 use base::{
     apimachinery::{RequestInfo, Target, UserInfo},
-    fairness::{ClientKey, Importance},
+    fairness::ClientKey,
     lifecycle::Tasks,
     telemetry::ThreadLog,
 };
@@ -114,7 +113,7 @@ async fn ask(authorizer: &Authorizer, name: &str, url: &str) -> Result<(), NotPe
 
 /// As `ask`, but accounted to `client`.
 async fn ask_as(authorizer: &Authorizer, client: ClientKey, name: &str, url: &str) -> Result<(), NotPermitted> {
-    authorizer.authorize(user(name), attributes(url), client, Importance::Usual).await.map(drop)
+    authorizer.authorize(user(name), attributes(url), client).await.map(drop)
 }
 
 /// Lets time pass between two questions, when no review is in flight that could time out.
@@ -152,10 +151,7 @@ async fn each_user_and_each_request_has_a_verdict_of_its_own() {
     }
     ask(&authorizer, "joe", PODS).await.unwrap();
     let in_another_group = UserInfo { groups: vec!["g".to_owned()], ..(*user("jane")).clone() };
-    authorizer
-        .authorize(Arc::new(in_another_group), attributes(PODS), ClientKey::user("jane"), Importance::Usual)
-        .await
-        .unwrap();
+    authorizer.authorize(Arc::new(in_another_group), attributes(PODS), ClientKey::user("jane")).await.unwrap();
     assert_eq!(reviewer.asked(), urls.len() + 2);
 }
 
@@ -243,7 +239,7 @@ async fn the_gateways_credentials_are_permitted_only_in_trusted_mode() {
 /// A lease for Jane that upstream has just confirmed.
 async fn lease(authorizer: &Authorizer) -> Lease {
     let watch = attributes("/api/v1/pods?watch=1");
-    let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane"), Importance::Usual).await.unwrap();
+    let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane")).await.unwrap();
     permit.into_lease().unwrap()
 }
 
@@ -256,7 +252,7 @@ async fn a_lease_counts_a_user_that_is_larger_than_usual() {
     let groups = (0..1000).map(|number| format!("{number:0100}")).collect();
     let large = Arc::new(UserInfo { name: "jane".to_owned(), groups, ..UserInfo::default() });
     let (watch, jane) = (attributes("/api/v1/pods?watch=1"), ClientKey::user("jane"));
-    let permit = authorizer.authorize(large, watch, jane, Importance::Usual).await.unwrap();
+    let permit = authorizer.authorize(large, watch, jane).await.unwrap();
     let bytes = permit.into_lease().unwrap().own_bytes() - usual;
     assert!((100_000..200_000).contains(&bytes), "{bytes}");
 }
@@ -498,8 +494,7 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
     let mut others = Vec::new();
     for number in 0..250 {
         let watch = attributes(&format!("/api/v1/pods?watch=1&labelSelector=a%3D{number}"));
-        let permit =
-            authorizer.authorize(user("jane"), watch, ClientKey::user("jane"), Importance::Usual).await.unwrap();
+        let permit = authorizer.authorize(user("jane"), watch, ClientKey::user("jane")).await.unwrap();
         others.push(permit.into_lease().unwrap());
     }
     pass(Duration::from_secs(300)).await;
@@ -560,40 +555,6 @@ async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
     let first = poll_fn(|context| Poll::Ready(lease.poll(Instant::now(), context))).await;
     assert_eq!(first, Standing::Overdue);
     assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
-}
-
-#[tokio::test]
-async fn reviews_of_low_importance_leave_most_of_the_room_to_others() {
-    let reviewer = Reviewer::start(|_, _| Some(true)).await;
-    let authorizer = reviewer.authorizer();
-    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
-    let [jane, john] = ["jane", "john"].map(ClientKey::user);
-    let asked = async |client, number: usize, importance| {
-        let selected = attributes(&format!("{PODS}?labelSelector=a%3D{number}"));
-        authorizer.authorize(user("jane"), selected, client, importance).await.map(drop)
-    };
-    let are_under_way = |numbers: Range<usize>, importance| {
-        let asked = numbers.map(|number| asked(jane, number, importance).now_or_never());
-        asked.filter(Option::is_none).count()
-    };
-    assert_eq!(are_under_way(0..70, Importance::Low), 62, "a quarter of her share");
-    assert!(!authorizer.has_room(Some(jane)) && authorizer.has_room(Some(john)) && authorizer.has_room(None));
-    assert_eq!(are_under_way(100..400, Importance::Usual), 250 - 62);
-    // What is under way already is not asked again, and needs no room.
-    assert_eq!(are_under_way(100..101, Importance::Low), 1);
-}
-
-#[tokio::test]
-async fn reviews_of_low_importance_find_no_room_where_a_client_has_used_up_its_share() {
-    let reviewer = Reviewer::start(|_, _| Some(true)).await;
-    let authorizer = reviewer.authorizer();
-    reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
-    for number in 0..250 {
-        let url = format!("{PODS}?labelSelector=a%3D{number}");
-        assert_eq!(ask(&authorizer, "jane", &url).now_or_never(), None, "under way");
-    }
-    let [jane, john] = ["jane", "john"].map(ClientKey::user);
-    assert!(!authorizer.has_room(Some(jane)) && authorizer.has_room(Some(john)));
 }
 
 #[tokio::test]

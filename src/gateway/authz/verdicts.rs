@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::review::{self, Asked, Question};
 use crate::upstream::{ReviewError, Upstream};
 use base::{
-    fairness::{ClientKey, Importance, LowPart, Pace, PacedTurns, Share, Shares, Surge, Turns, share_of},
+    fairness::{ClientKey, PacedTurns, Rate, RateLimit, Share, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room},
     telemetry::{self, AccessVerdict, Chain},
@@ -37,22 +37,19 @@ const AT_ONCE: usize = 5;
 /// Reviews beyond the first of each client that are sent to upstream at once: few, since a hundred reviews that arrive
 /// together delay everything else that upstream answers, whether one client has sent them or five.
 const COMMON: usize = 4;
-/// Reviews of one client that are sent upstream as fast as its turns come: those of a controller that starts with
-/// thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of its pods, has all
-/// of its reviews within three seconds, where upstream takes some milliseconds for each.
-const FREE: u32 = 40;
-/// Reviews of one client that are always free of its pace: what a client needs that lists and watches a few resources.
+/// The reviews of one client in the long run. 40 are sent upstream as fast as its turns come: those of a controller
+/// that starts with thirty resources. One with a hundred, or a kubelet with a watch for each Secret and ConfigMap of
+/// its pods, has all of its reviews within three seconds, where upstream takes some milliseconds for each. Beyond
+/// these, it has 50 in a second, as many as client-go's default limits for kubelets let one client send requests
+/// (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes, each of which begins anew every few
+/// minutes. Some more than a client has turns are counted ahead: those that are given up must not delay later ones for
+/// long.
+const EACH: Rate = Rate { burst: 40, interval: Duration::from_millis(20), ahead: 9 };
+/// The same of all clients together beyond the first [`FEW`] of each: as many at once as one client has, so that five
+/// that ask for ever new reviews do not delay everything else that upstream answers by the time that 200 take.
+const IN_ALL: Rate = Rate { burst: 40, interval: Duration::from_millis(10), ahead: 40 };
+/// Reviews of one client that are free whatever others ask: what a client needs that lists and watches a few resources.
 const FEW: u32 = 3;
-/// Reviews of all clients beyond these that are free at once: as many as one client has, so that five that ask for ever
-/// new reviews do not delay everything else that upstream answers by the time that 200 take. In a surge of more,
-/// clients are at their pace after the first [`FEW`].
-const FREE_IN_ALL: u32 = FREE;
-/// A surge ends when such reviews come more slowly than one in this time.
-const INTERVAL_IN_ALL: Duration = Duration::from_millis(10);
-/// Beyond these, each client has one review in this time: 50 in a second, as many as client-go's default limits for
-/// kubelets let one client send requests (`kubeAPIQPS`), and enough for the watches of a DaemonSet on 10,000 nodes,
-/// each of which begins anew every few minutes.
-const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a review waits for its turn; beyond it there is no verdict.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Reviews in flight for open watches. They have their own capacity, so that a revoked permission is noticed however
@@ -103,9 +100,6 @@ pub(super) struct Verdicts {
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
     shares: Shares,
-    /// Limits those of low importance. They have their turns among the client's others, and a quarter of its share
-    /// delays these by little more than a second (62 times [`INTERVAL`]) where upstream answers within milliseconds.
-    low: LowPart,
     turns: PacedTurns,
     renewal_shares: Shares,
     /// When upstream last gave a verdict on any question.
@@ -126,16 +120,14 @@ enum NoVerdict {
 impl Verdicts {
     pub(super) fn new(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
         let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait").with_common(COMMON);
-        let surge = Surge::new(FREE_IN_ALL, INTERVAL_IN_ALL, "access_reviews_in_all");
-        let pace = Pace::new(FREE, INTERVAL, "client_review_pace").with_surge(surge, FEW);
+        let rate = RateLimit::new(EACH, "client_review_pace").with_total(IN_ALL, FEW, "access_reviews_in_all");
         Self {
             reviewer,
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
-            low: LowPart::of(UNDER_WAY.most, UNDER_WAY_EACH, "takeover_reviews", "client_takeover_reviews"),
-            turns: PacedTurns::new(turns, tasks).at(pace),
+            turns: PacedTurns::new(turns, tasks).at(rate),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
             answers_reviews: AtomicBool::new(true),
@@ -153,20 +145,9 @@ impl Verdicts {
     }
 
     /// The verdict on a question of `client`, cached or new.
-    pub(super) async fn on(
-        self: &Arc<Self>,
-        question: Arc<Question>,
-        client: ClientKey,
-        importance: Importance,
-    ) -> Verdict {
-        let verdict = self.ask(question, Room::Common, client, importance).await;
+    pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
+        let verdict = self.ask(question, Room::Common, client).await;
         verdict.unwrap_or(Err(NotPermitted::Unasked))
-    }
-
-    /// Whether a review of low importance would find room now, for `client` if it is known.
-    pub(super) fn has_room(&self, client: Option<ClientKey>) -> bool {
-        let has_share = || client.is_none_or(|client| self.shares.take(client).is_some());
-        self.low.has_room(client) && self.answers.has_room(Room::Common) && has_share()
     }
 
     /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in
@@ -174,7 +155,7 @@ impl Verdicts {
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let (client, storage) = (ClientKey::user(&question.user.name), self.storage());
         let question = if question.storage == storage { question } else { Arc::new(question.about(storage)) };
-        self.ask(question, Room::Reserved, client, Importance::Usual).await
+        self.ask(question, Room::Reserved, client).await
     }
 
     /// Whether upstream has given a verdict on any question less than `time` before `now`.
@@ -183,13 +164,7 @@ impl Verdicts {
         last.is_some_and(|last| now.saturating_duration_since(last) < time)
     }
 
-    async fn ask(
-        self: &Arc<Self>,
-        question: Arc<Question>,
-        room: Room,
-        client: ClientKey,
-        importance: Importance,
-    ) -> Option<Verdict> {
+    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
         if let Some(known) = self.answers.known(&question, Instant::now()) {
             return known.verdict;
         }
@@ -199,13 +174,9 @@ impl Verdicts {
                 Room::Common => &self.shares,
                 Room::Reserved => &self.renewal_shares,
             };
-            let low = match importance {
-                Importance::Usual => None,
-                Importance::Low => Some(self.low.take(client)?),
-            };
             let share = shares.take(client)?;
             Some(async move {
-                let _places = (share, low);
+                let _share = share;
                 match room {
                     Room::Common => verdicts.review_in_turn(asked, client).await,
                     Room::Reserved => verdicts.review(asked, client).await,

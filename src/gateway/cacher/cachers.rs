@@ -10,7 +10,7 @@ use std::{
 use dashmap::DashMap;
 use tokio::{
     sync::{Semaphore, watch},
-    time::{Instant, sleep_until, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -171,15 +171,6 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Err(NotCached::Filling);
         };
-        self.entry_filled(resource, encoding, limit).await
-    }
-
-    async fn entry_filled(
-        &self,
-        resource: &GroupVersionResource,
-        encoding: Encoding,
-        limit: Instant,
-    ) -> Result<Arc<Instance>, NotCached> {
         let key = StoreKey { resource: resource.clone(), encoding };
         let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
         let Some(entry) = entry else { return Err(NotCached::Unfilled) };
@@ -199,21 +190,12 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Resumed::No;
         };
-        let wanted = instance.past.want(version, client, true);
+        let wanted = instance.backfill.want(version, client);
         // After it was wanted: a drain that begins from here on ends the wait.
         if self.shared.spread.turn().is_some() {
             return Resumed::Draining;
         }
         timeout_at(limit, wanted.resumed(&instance.reader)).await.unwrap_or(Resumed::No)
-    }
-
-    /// Returns when the cache is filled, or after `limit`. For callers that upstream answers in the meantime: they take
-    /// none of the places of those that wait.
-    pub async fn fill_ended(&self, resource: &GroupVersionResource, encoding: Encoding, limit: Duration) {
-        let limit = Instant::now() + limit;
-        if self.entry_filled(resource, encoding, limit).await.is_err() {
-            sleep_until(limit).await;
-        }
     }
 
     /// The instance of a resource in that encoding, if its cache is filled. Starts nothing, and does not count as use.
@@ -304,7 +286,7 @@ impl Cachers {
             match entry.instance() {
                 Ok(instance) => {
                     instance.hub.wake_all();
-                    instance.past.drain();
+                    instance.backfill.drain();
                 }
                 Err(_) => entry.not_ready(NotCached::Draining),
             }

@@ -8,9 +8,12 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use super::single_flight::{Join, SingleFlight};
 use crate::upstream::{Crd, ResourceListWatch};
-use base::{apimachinery::GroupVersionResource, telemetry::Chain};
+use base::{
+    apimachinery::GroupVersionResource,
+    memo::{Join, SingleFlight},
+    telemetry::Chain,
+};
 use engine::encode::table::{Columns, Release, Unprintable, has_printer};
 
 /// How long a Table waits for upstream's column definitions before it is forwarded.

@@ -21,7 +21,7 @@ pub(super) struct Entry {
     asked: Mutex<Instant>,
     /// Set by the search for a peer that has the state.
     lowest: Arc<LowestLot>,
-    past_wanted: Arc<Notify>,
+    backfill_wanted: Arc<Notify>,
 }
 
 /// A time at which upstream had to be asked again.
@@ -41,13 +41,13 @@ enum State {
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
         let state = watch::Sender::new(State::Not(NotCached::Filling));
-        let (restart, lowest, past_wanted) = Default::default();
-        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, past_wanted })
+        let (restart, lowest, backfill_wanted) = Default::default();
+        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, backfill_wanted })
     }
 
     /// Notified when clients wait for history to begin earlier.
-    pub(super) fn past_wanted(&self) -> Arc<Notify> {
-        self.past_wanted.clone()
+    pub(super) fn backfill_wanted(&self) -> Arc<Notify> {
+        self.backfill_wanted.clone()
     }
 
     /// The lowest lot that the search for a peer with the state has heard of; the search sets it.
@@ -98,7 +98,7 @@ impl Entry {
     /// Replaces the instance, and ends the watches of the previous one.
     pub(super) fn ready(&self, instance: Arc<Instance>) {
         if let Some(before) = self.set(State::Ready(instance)) {
-            before.past.end();
+            before.backfill.end();
             before.hub.close(EndCause::Relisted);
         }
     }
@@ -117,7 +117,7 @@ impl Entry {
     /// Removes the instance and ends its watches.
     pub(super) fn stop(&self, why: NotCached, cause: EndCause) {
         if let Some(before) = self.set(State::Not(why)) {
-            before.past.end();
+            before.backfill.end();
             before.hub.close(cause);
         }
     }

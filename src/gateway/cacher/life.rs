@@ -10,10 +10,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::{
     NotCached,
+    backfill::GATHERED_FOR,
     cachers::{Shared, StoreKey},
     entry::Entry,
     instance::{Resource, Siblings},
-    past::GATHERED_FOR,
     sink::CacherSink,
 };
 use crate::{
@@ -136,7 +136,7 @@ impl Shared {
             metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
-            past_wanted: entry.past_wanted(),
+            backfill_wanted: entry.backfill_wanted(),
             siblings,
         };
         let evidence = kept.siblings.proofs.evidence().clone();
@@ -157,7 +157,7 @@ impl Shared {
 
     /// Lets the history of each fill begin earlier if clients wait for that.
     async fn extend_histories(&self, entry: &Entry) -> Infallible {
-        let wanted = entry.past_wanted();
+        let wanted = entry.backfill_wanted();
         loop {
             wanted.notified().await;
             sleep(GATHERED_FOR).await;

@@ -8,6 +8,7 @@
 //! An instance lives from one fill to the next, and beyond those that are bridged. An old instance can still be read by
 //! its holders; its watches have been ended.
 
+mod backfill;
 mod cachers;
 mod columns;
 mod demand;
@@ -15,25 +16,21 @@ mod entry;
 mod instance;
 mod life;
 mod not_cached;
-mod past;
 mod prewarm;
 mod proofs;
-mod quiet;
 mod schema_proof;
-mod single_flight;
 mod sink;
 mod small_watch;
 mod staleness;
 mod standing;
-mod unchanged;
 mod verified;
 mod verifier;
 
+pub use backfill::Resumed;
 pub use cachers::{Cachers, Config, FILL_WAITERS_MAX, Readiness};
 pub use entry::Restart;
 pub use instance::Instance;
 pub use not_cached::NotCached;
-pub use past::{Resumed, WantedVersion};
 pub use prewarm::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE};
 pub use proofs::{PROOF_WAITERS_MAX, Unproven};
 pub use staleness::StalenessLimit;

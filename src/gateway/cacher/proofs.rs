@@ -11,10 +11,13 @@ use tokio::{
 
 use super::{
     schema_proof::SchemaProof,
-    single_flight::{Join, SingleFlight},
     small_watch::{Stretch, small_watch},
 };
-use base::{apimachinery::ResourceVersion, telemetry::limit_reached};
+use base::{
+    apimachinery::ResourceVersion,
+    memo::{Join, SingleFlight},
+    telemetry::limit_reached,
+};
 use engine::{
     reflector::{Evidence, Failure, ListWatch, StorageEvidence, head_version},
     store::{Advance, Reader},
@@ -245,7 +248,7 @@ impl Proofs {
 async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let asked_at = Instant::now();
     let (last_change, start) = reader.last_change_and_progress();
-    let shown = small_watch(upstream, reader.schema(), start, last_change, |_| true).await;
+    let shown = small_watch(upstream, reader.schema(), start, last_change).await;
     shown.ok().flatten().map(|shown| Proof { shown, asked_at })
 }
 

@@ -13,9 +13,11 @@ use std::{
 
 use tokio::time::{Instant, timeout};
 
-use super::single_flight::{Join, SingleFlight};
 use crate::upstream::Crd;
-use base::apimachinery::ResourceVersion;
+use base::{
+    apimachinery::ResourceVersion,
+    memo::{Join, SingleFlight},
+};
 use engine::reflector::{Failure, ListWatch};
 
 /// How long an answer counts for versions that were proven before: the server that answers for the resource may change

@@ -24,14 +24,12 @@ pub(super) struct Stretch {
     pub(super) up_to: ResourceVersion,
 }
 
-/// Watches from `start`; `last_change` is the last known change at that version. Ends early after a change for which
-/// `is_of_use` returns false. `None` if no bookmark arrived.
+/// Watches from `start`; `last_change` is the last known change at that version. `None` if no bookmark arrived.
 pub(super) async fn small_watch(
     upstream: &impl ListWatch,
     schema: &Schema,
     start: ResourceVersion,
     last_change: ResourceVersion,
-    is_of_use: impl Fn(ResourceVersion) -> bool,
 ) -> Result<Option<Stretch>, Failure> {
     let watched = async {
         let request = WatchRequest { from: WatchFrom::After(start), seconds: SECONDS };
@@ -41,9 +39,6 @@ pub(super) async fn small_watch(
             match event {
                 UpstreamEvent::Bookmark { version: up_to, .. } => return Ok(Some(Stretch { behind, up_to })),
                 UpstreamEvent::Change { object, .. } => behind = object.version,
-            }
-            if !is_of_use(behind) {
-                break;
             }
         }
         Ok(None)

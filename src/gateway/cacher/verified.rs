@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, iter::Peekable, sync::Arc};
 use base::apimachinery::{ObjectKey, ResourceVersion};
 use engine::{reflector::Failure, store::Object};
 
-/// A page of a `PartialObjectMetadataList`, or as much of a page of whole objects.
+/// A page of a `PartialObjectMetadataList`.
 #[derive(Debug, serde::Deserialize)]
 pub(super) struct MetadataPage {
     metadata: ListMetadata,
@@ -19,8 +19,6 @@ struct ListMetadata {
     resource_version: String,
     #[serde(default)]
     r#continue: String,
-    #[serde(default)]
-    remaining_item_count: Option<usize>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -75,15 +73,6 @@ impl MetadataPage {
     /// The token of the next page; `None` on the last page.
     pub(super) fn continue_token(&self) -> Option<&str> {
         Some(&*self.metadata.r#continue).filter(|token| !token.is_empty())
-    }
-
-    /// The number of objects in the list, of which this is the first page; `None` if upstream does not say.
-    pub(super) fn count(&self) -> Option<usize> {
-        let here = self.items.as_ref().map_or(0, Vec::len);
-        match self.continue_token() {
-            Some(_) => self.metadata.remaining_item_count.map(|following| here + following),
-            None => Some(here),
-        }
     }
 
     /// The first object of this page that differs from the next objects of `held`. Both are in the order of their keys;
@@ -176,18 +165,6 @@ mod tests {
             let objects = held(held_now);
             assert_eq!(page(listed, "").difference(&mut objects.iter().peekable()), Some(expected));
         }
-    }
-
-    #[test]
-    fn the_first_page_gives_the_number_of_objects() {
-        let counted = |text: &str| MetadataPage::read(text.as_bytes(), version(9)).unwrap().count();
-        let metadata = r#""resourceVersion":"9""#;
-        let items = r#""items":[{"metadata":{"name":"a","resourceVersion":"3"}}]"#;
-        let more = r#""continue":"next","remainingItemCount":6"#;
-        assert_eq!(counted(&format!(r#"{{"metadata":{{{metadata},{more}}},{items}}}"#)), Some(7));
-        assert_eq!(counted(&format!(r#"{{"metadata":{{{metadata},"continue":"next"}},{items}}}"#)), None);
-        assert_eq!(counted(&format!(r#"{{"metadata":{{{metadata}}},{items}}}"#)), Some(1));
-        assert_eq!(counted(&format!(r#"{{"metadata":{{{metadata}}},"items":null}}"#)), Some(0));
     }
 
     #[test]

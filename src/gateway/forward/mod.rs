@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
-use base::fairness::{ClientKey, Pace, PacedTurn, PacedTurns, Share, Shares, Turn, Turns};
+use base::fairness::{ClientKey, PacedTurn, PacedTurns, Rate, RateLimit, Share, Shares, Turn, Turns};
 use base::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
@@ -42,12 +42,10 @@ const DELAYED_AT_ONCE: usize = 8;
 /// wait for their turn, which pauses after each. They cost upstream more than the reviews that they replace, and would
 /// come all at once. A turn ends with the head of the response, so that a watch does not keep it.
 const UNREVIEWED_AT_ONCE: usize = 1 + COMMON;
-/// Unreviewed requests of one client that are sent as fast as its turns come: when many clients begin to send more than
-/// can be reviewed, upstream is busy with their reviews.
-const UNREVIEWED_FREE: u32 = 5;
-/// Beyond these, each client has one in this time, as of reviews: the 1,000 requests that it may have in flight by
-/// default have their turn within [`TURN_WAIT_MAX`].
-const UNREVIEWED_INTERVAL: Duration = Duration::from_millis(20);
+/// Unreviewed requests of one client in the long run. Few are free: when many clients begin to send more than can be
+/// reviewed, upstream is busy with their reviews. Beyond them, the rate is that of reviews: the 1,000 requests that a
+/// client may have in flight by default have their turn within [`TURN_WAIT_MAX`].
+const UNREVIEWED: Rate = Rate { burst: 5, interval: Duration::from_millis(20), ahead: 9 };
 /// Requests of one client with costly selectors that are sent upstream at once; the turn of each pauses. Upstream takes
 /// some 25 ms of CPU time for one of 60 kB, most of it before its own fairness looks at the request.
 const COSTLY_AT_ONCE: usize = 1;
@@ -96,8 +94,8 @@ type Held = (Option<HeavyTurn>, Option<Turn>);
 impl HeavyTurns {
     fn new(tasks: &Tasks) -> Self {
         let unreviewed = Turns::new(UNREVIEWED_AT_ONCE, TURN_WAIT_MAX, "client_forwarded_wait").with_common(COMMON);
-        let pace = Pace::new(UNREVIEWED_FREE, UNREVIEWED_INTERVAL, "client_forwarded_pace");
-        let unreviewed = PacedTurns::new(unreviewed, tasks.clone()).at(pace);
+        let rate = RateLimit::new(UNREVIEWED, "client_forwarded_pace");
+        let unreviewed = PacedTurns::new(unreviewed, tasks.clone()).at(rate);
         let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
         let costly = PacedTurns::new(costly, tasks.clone()).pausing_up_to(COSTLY_PAUSE_MAX);
         Self { unreviewed, costly, turn_max: HEAVY_TURN_MAX, tasks: tasks.clone() }

@@ -151,11 +151,6 @@ impl Accounts {
 }
 
 impl Asked {
-    /// The same request without the bytes of its head, of which `head` is a copy.
-    pub(super) fn copied<B>(&self, head: &Request<B>) -> Self {
-        Self { audit_id: None, audit: self.audit.as_ref().map(|request| request.copied(head)) }
-    }
-
     /// Bytes that a watch holds for the event of its end, beyond what usual requests have.
     pub(super) fn unusual_bytes(&self) -> usize {
         self.audit.as_ref().map_or(0, audit::Request::unusual_bytes)

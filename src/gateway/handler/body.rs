@@ -10,12 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Frame, SizeHint};
 
-use super::{
-    record::Record,
-    relayed::Relayed,
-    served::Served,
-    takeover::{Followed, Forwarded, Next},
-};
+use super::{record::Record, relayed::Relayed, served::Served};
 use base::telemetry::Outcome;
 
 /// The body that is sent to the client.
@@ -31,18 +26,7 @@ pub struct Body {
 pub(super) enum Inner {
     Served(Served),
     Forwarded(Relayed),
-    /// Forwarded, until memory can take over.
-    Followed(Box<Followed>),
     Rejected(Bytes),
-}
-
-impl From<Forwarded> for Inner {
-    fn from(forwarded: Forwarded) -> Self {
-        match forwarded {
-            Forwarded::Relayed(relayed) => Self::Forwarded(relayed),
-            Forwarded::Followed(followed) => Self::Followed(followed),
-        }
-    }
 }
 
 impl Body {
@@ -59,18 +43,6 @@ impl Body {
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
-
-impl Body {
-    fn counted(&mut self, frame: NextFrame) -> NextFrame {
-        if let Some(Ok(frame)) = &frame
-            && let Some(bytes) = frame.data_ref()
-        {
-            self.record.count(bytes.len());
-        }
-        frame
-    }
-}
 
 impl http_body::Body for Body {
     type Data = Bytes;
@@ -78,31 +50,25 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        if let Inner::Followed(followed) = &mut this.inner {
-            match ready!(followed.poll_next(context)) {
-                Next::Upstream(frame) => {
-                    return Poll::Ready(this.counted(frame.map(|frame| frame.map_err(BoxError::from))));
-                }
-                Next::Memory(rest) => this.inner = Inner::Served(rest),
-            }
-        }
         let frame = ready!(match &mut this.inner {
-            // Not reached: the rest that memory gives is `Served`.
-            Inner::Followed(_) => Poll::Ready(None),
             Inner::Served(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
             Inner::Forwarded(body) => body.poll_frame(context).map_err(BoxError::from),
             Inner::Rejected(bytes) => {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(std::mem::take(bytes)))))
             }
         });
-        Poll::Ready(this.counted(frame))
+        if let Some(Ok(frame)) = &frame
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.record.count(bytes.len());
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Served(body) => body.is_end_stream(),
             Inner::Forwarded(body) => body.is_end_stream(),
-            Inner::Followed(followed) => followed.is_end_stream(),
             Inner::Rejected(bytes) => bytes.is_empty(),
         }
     }
@@ -111,7 +77,6 @@ impl http_body::Body for Body {
         match &self.inner {
             Inner::Served(body) => body.size_hint(),
             Inner::Forwarded(body) => body.size_hint(),
-            Inner::Followed(_) => SizeHint::default(),
             Inner::Rejected(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }

@@ -6,10 +6,7 @@ use http::Uri;
 use tokio::time::Instant;
 
 use crate::{authn::Credentials, authz::Attributes};
-use base::{
-    apimachinery::{RequestInfo, ResourceRequest},
-    fairness::Importance,
-};
+use base::apimachinery::{RequestInfo, ResourceRequest};
 
 /// A request that was admitted. Stays the same on its way through the stages.
 #[derive(Clone, Debug)]
@@ -21,8 +18,6 @@ pub(super) struct RequestContext {
     /// The client's address; `None` on a Unix socket.
     pub(super) peer: Option<IpAddr>,
     pub(super) received: Instant,
-    /// That of the reviews.
-    pub(super) importance: Importance,
 }
 
 impl RequestContext {

@@ -20,11 +20,11 @@ use super::{
     refusal::{Refusal, Unserved},
     relayed::Relayed,
     respond::{self, Rejection},
+    resumption::Resumption,
     route::{self, ReadOptions, ReadVerb},
     served::Served,
     settings::Settings,
     stages::Stages,
-    takeover::Candidate,
 };
 use crate::{
     authn::{Authenticator, Requester, Weight},
@@ -38,8 +38,7 @@ use crate::{
 };
 use base::{
     apimachinery::{RequestInfo, Verb},
-    fairness::{AnswerRoom, Importance},
-    lifecycle::Tasks,
+    fairness::AnswerRoom,
     telemetry::Outcome,
 };
 
@@ -71,23 +70,11 @@ impl Gateway {
         cachers: Cachers,
         settings: Settings,
         journal: Journal,
-        tasks: Tasks,
     ) -> Self {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = WorkTurns::default();
-        Self(Arc::new(Stages {
-            admission,
-            permission,
-            accounts,
-            room,
-            turns,
-            cachers,
-            forward,
-            settings,
-            journal,
-            tasks,
-        }))
+        Self(Arc::new(Stages { admission, permission, accounts, room, turns, cachers, forward, settings, journal }))
     }
 }
 
@@ -198,18 +185,16 @@ impl Stages {
             Weight::Usual
         };
         let requester = Requester { weight, ..requester };
-        let candidate = Candidate::of(why, &request, self, context, &asked, requester.client);
+        let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         match self.forward.send(request, credentials, requester, is_watch).await {
             Ok(answer) => {
                 self.permission.authenticator.learn(credentials, *peer, answer.status());
-                let drain = is_watch.then_some((&connection.draining, self.cachers.spread()));
-                let answer = Relayed::answer(answer, drain);
-                let answer = match candidate {
-                    Some(candidate) => candidate.follow(answer).map(Inner::from),
-                    None => answer.map(Inner::Forwarded),
+                let answer = match is_watch {
+                    true => Relayed::watch(answer, &connection.draining, self.cachers.spread(), resumption),
+                    false => Relayed::whole(answer),
                 };
-                Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer)
+                Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer.map(Inner::Forwarded))
             }
             Err(error) => {
                 self.permission.name(context, &mut record);
@@ -265,8 +250,7 @@ impl Handler for Gateway {
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
-        let (received, importance) = (record.received(), Importance::Usual);
-        let context = RequestContext { uri, info, credentials, peer, received, importance };
+        let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
         let peer_mark = stages.peer_mark(request.headers());
         let mut served = match peer::is_asking(request.headers()) {

@@ -14,13 +14,13 @@ mod record;
 mod refusal;
 mod relayed;
 mod respond;
+mod resumption;
 mod route;
 #[cfg(any(test, fuzzing))]
 pub mod same_request;
 mod served;
 mod settings;
 mod stages;
-mod takeover;
 mod wait;
 
 pub use account::Accounts;

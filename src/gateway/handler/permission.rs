@@ -54,7 +54,7 @@ impl Permission {
         record: Option<&mut Record>,
         unanswerable: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
-        let RequestContext { credentials, peer, importance, .. } = context;
+        let RequestContext { credentials, peer, .. } = context;
         if matches!(credentials, Credentials::Gateway { impersonates: false }) {
             let permit = self.authorizer.authorize_gateway(context.attributes(target))?;
             return Ok(Granted { permit, user: None, counted: None });
@@ -64,7 +64,7 @@ impl Permission {
             Some(user) => (user, known_at),
             None => {
                 may_ask()?;
-                (self.authenticator.user(credentials, *peer, *importance).await, Instant::now())
+                (self.authenticator.user(credentials, *peer).await, Instant::now())
             }
         };
         let user = user.map_err(reason)?;
@@ -76,29 +76,10 @@ impl Permission {
             Some(permit) => permit,
             None => {
                 may_ask()?;
-                self.authorizer.authorize(user.clone(), attributes, counted, *importance).await
+                self.authorizer.authorize(user.clone(), attributes, counted).await
             }
         };
         Ok(Granted { permit: permit?, user: Some(user), counted: Some(counted) })
-    }
-
-    /// Whether [`Self::grant`] would find room now for the reviews, of low importance, that it needs for a read of
-    /// `target`.
-    pub(super) fn has_room(&self, context: &RequestContext, target: &ResourceRequest) -> bool {
-        let RequestContext { credentials, peer, .. } = context;
-        let now = Instant::now();
-        match self.authenticator.known(credentials, now) {
-            Some(Ok(user)) => {
-                let is_known = self.authorizer.known(&user, &context.attributes(target), now).is_some();
-                is_known || self.authorizer.has_room(Some(client_of(&user, *peer)))
-            }
-            // Nothing will be asked.
-            Some(Err(_)) => true,
-            None => {
-                let client = self.authenticator.client(credentials);
-                self.authorizer.has_room(client) && self.authenticator.has_room(credentials, *peer)
-            }
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The body of a forwarded answer, as it goes on to the client. When the gateway drains, a watch ends in its turn,
-//! between two events, as the API server ends its own.
+//! The body of a forwarded answer, as it goes on to the client. A watch ends between two events, as the API server ends
+//! its own: in its turn when the gateway drains, and when the client can resume it from memory.
 
 use std::{
     pin::Pin,
@@ -13,74 +13,75 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::forward::ForwardedBody;
+use super::resumption::Resumption;
+use crate::{forward::ForwardedBody, serve::RelayedPosition};
 use base::{
     apimachinery::{Encoding, Representation, ResponseKind, View},
     lifecycle::Spread,
 };
-
-const JSON: &str = Representation::JSON.content_type(ResponseKind::Watch);
-const PROTOBUF: &str =
-    Representation { encoding: Encoding::Protobuf, view: View::Whole }.content_type(ResponseKind::Watch);
-/// The length in front of each event in protobuf, big-endian.
-const LENGTH_LEN: usize = 4;
 
 /// Upstream's body.
 #[derive(Debug)]
 pub(super) struct Relayed {
     upstream: ForwardedBody,
     /// Only for a watch whose events can be told apart.
-    drain: Option<Box<EndsAtDrain>>,
+    watch: Option<Box<Watch>>,
+}
+
+/// A watch that is relayed.
+#[derive(Debug)]
+struct Watch {
+    position: RelayedPosition,
+    drain: Drain,
+    /// `None` if memory will not answer the watch later either.
+    resumption: Option<Resumption>,
+    /// Whether it ends as soon as no event is relayed only in part.
+    is_over: bool,
 }
 
 #[derive(Debug)]
-struct EndsAtDrain {
-    events: Events,
-    end: End,
-}
-
-#[derive(Debug)]
-enum End {
-    AtDrain(Pin<Box<WaitForCancellationFutureOwned>>, Spread),
+enum Drain {
+    Awaited(Pin<Box<WaitForCancellationFutureOwned>>, Spread),
     /// The gateway drains; the watch ends when its turn comes.
-    At(Pin<Box<Sleep>>),
-    Now,
-}
-
-/// The client's position in the stream of events.
-#[derive(Debug)]
-enum Events {
-    /// JSON, one event a line.
-    Lines { is_between: bool },
-    /// Protobuf, a length in front of each event. `head` holds the received bytes of a length, `left` counts the
-    /// outstanding bytes of an event.
-    Lengths { head: Vec<u8>, left: usize },
+    Turn(Pin<Box<Sleep>>),
 }
 
 impl Relayed {
-    /// Upstream's answer. With `draining`, a watch ends in its turn after that token is cancelled.
-    pub(super) fn answer(
+    /// Upstream's answer, as it is.
+    pub(super) fn whole(answer: Response<ForwardedBody>) -> Response<Self> {
+        answer.map(|upstream| Self { upstream, watch: None })
+    }
+
+    /// Upstream's answer to a watch, which ends in its turn after `draining` is cancelled, or when there is a
+    /// `resumption`.
+    pub(super) fn watch(
         answer: Response<ForwardedBody>,
-        draining: Option<(&CancellationToken, &Spread)>,
+        draining: &CancellationToken,
+        spread: &Spread,
+        resumption: Option<Resumption>,
     ) -> Response<Self> {
-        let drain = draining.and_then(|(draining, spread)| {
-            let events = Events::of(&answer)?;
-            let end = End::AtDrain(Box::pin(draining.clone().cancelled_owned()), spread.clone());
-            Some(Box::new(EndsAtDrain { events, end }))
+        let watch = encoding(&answer).map(|encoding| {
+            let position = RelayedPosition::new(encoding);
+            let position = match &resumption {
+                Some(resumption) => resumption.followed(position),
+                None => position,
+            };
+            let drain = Drain::Awaited(Box::pin(draining.clone().cancelled_owned()), spread.clone());
+            Box::new(Watch { position, drain, resumption, is_over: false })
         });
-        answer.map(|upstream| Self { upstream, drain })
+        answer.map(|upstream| Self { upstream, watch })
     }
 
     pub(super) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if self.drain.as_mut().is_some_and(|drain| drain.poll_end(context)) {
+        if self.watch.as_mut().is_some_and(|watch| watch.ends(context)) {
             return Poll::Ready(None);
         }
         let frame = ready!(Pin::new(&mut self.upstream).poll_frame(context));
-        if let Some(drain) = &mut self.drain
+        if let Some(watch) = &mut self.watch
             && let Some(Ok(frame)) = &frame
             && let Some(bytes) = frame.data_ref()
         {
-            drain.events.push(bytes);
+            watch.position.push(bytes);
         }
         Poll::Ready(frame)
     }
@@ -94,111 +95,67 @@ impl Relayed {
     }
 }
 
-impl EndsAtDrain {
-    fn poll_end(&mut self, context: &mut Context<'_>) -> bool {
+impl Watch {
+    /// Whether the watch ends here.
+    fn ends(&mut self, context: &mut Context<'_>) -> bool {
+        let version = self.position.version();
+        self.is_over = self.is_over
+            || self.drain.poll(context).is_ready()
+            || self.resumption.as_mut().is_some_and(|resumption| resumption.poll(context, version).is_ready());
+        self.is_over && self.position.is_between_events()
+    }
+}
+
+impl Drain {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            self.end = match &mut self.end {
-                End::AtDrain(draining, spread) => match draining.poll_unpin(context) {
-                    Poll::Ready(()) => spread.turn().map_or(End::Now, |turn| End::At(Box::pin(sleep_until(turn)))),
-                    Poll::Pending => return false,
-                },
-                End::At(turn) => match turn.poll_unpin(context) {
-                    Poll::Ready(()) => End::Now,
-                    Poll::Pending => return false,
-                },
-                End::Now => return self.events.is_between(),
+            match self {
+                Self::Awaited(draining, spread) => {
+                    ready!(draining.poll_unpin(context));
+                    let Some(turn) = spread.turn() else { return Poll::Ready(()) };
+                    *self = Self::Turn(Box::pin(sleep_until(turn)));
+                }
+                Self::Turn(turn) => return turn.poll_unpin(context),
             }
         }
     }
 }
 
-impl Events {
-    fn of<B>(answer: &Response<B>) -> Option<Self> {
-        let headers = answer.headers();
-        if answer.status() != StatusCode::OK
-            || [header::CONTENT_ENCODING, header::CONTENT_LENGTH].iter().any(|name| headers.contains_key(name))
-        {
-            return None;
-        }
-        match headers.get(header::CONTENT_TYPE)?.to_str().ok()? {
-            JSON => Some(Self::Lines { is_between: true }),
-            PROTOBUF => Some(Self::Lengths { head: Vec::new(), left: 0 }),
-            _ => None,
-        }
+/// The encoding of a stream of events; `None` if they cannot be told apart.
+fn encoding<B>(answer: &Response<B>) -> Option<Encoding> {
+    let headers = answer.headers();
+    if answer.status() != StatusCode::OK
+        || [header::CONTENT_ENCODING, header::CONTENT_LENGTH].iter().any(|name| headers.contains_key(name))
+    {
+        return None;
     }
-
-    fn push(&mut self, mut bytes: &[u8]) {
-        match self {
-            Self::Lines { is_between } => *is_between = bytes.last().map_or(*is_between, |last| *last == b'\n'),
-            Self::Lengths { head, left } => {
-                while !bytes.is_empty() {
-                    let wanted = if *left > 0 { *left } else { LENGTH_LEN - head.len() };
-                    let (taken, rest) = bytes.split_at(wanted.min(bytes.len()));
-                    bytes = rest;
-                    if *left > 0 {
-                        *left -= taken.len();
-                        continue;
-                    }
-                    head.extend_from_slice(taken);
-                    if let Some(length) = head.first_chunk::<LENGTH_LEN>() {
-                        *left = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-                        head.clear();
-                    }
-                }
-            }
-        }
-    }
-
-    fn is_between(&self) -> bool {
-        match self {
-            Self::Lines { is_between } => *is_between,
-            Self::Lengths { head, left } => head.is_empty() && *left == 0,
-        }
-    }
+    let content_type = headers.get(header::CONTENT_TYPE)?;
+    let is_of = |encoding: &Encoding| {
+        content_type == Representation { encoding: *encoding, view: View::Whole }.content_type(ResponseKind::Watch)
+    };
+    [Encoding::Json, Encoding::Protobuf].into_iter().find(is_of)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(content_type: &str) -> Events {
-        Events::of(&Response::builder().header(header::CONTENT_TYPE, content_type).body(()).unwrap()).unwrap()
-    }
-
-    /// After each byte, and after each byte but in pieces of three.
-    #[test]
-    fn a_drained_stream_ends_between_events() {
-        let framed = |event: &[u8]| [&u32::try_from(event.len()).unwrap().to_be_bytes(), event].concat();
-        for (content_type, events) in [
-            (JSON, vec![b"{}\n".to_vec(), b"{\"a\":1}\n".to_vec()]),
-            (PROTOBUF, vec![framed(b"first"), framed(b""), framed(&[b'x'; 300])]),
-        ] {
-            let stream = events.concat();
-            let ends = events.iter().scan(0, |at, event| {
-                *at += event.len();
-                Some(*at)
-            });
-            let ends = Vec::from_iter(std::iter::once(0).chain(ends));
-            for piece in [1, 3, 7] {
-                let mut read = of(content_type);
-                let mut at = 0;
-                for bytes in stream.chunks(piece) {
-                    assert_eq!(read.is_between(), ends.contains(&at), "{content_type} at {at}");
-                    read.push(bytes);
-                    at += bytes.len();
-                }
-                assert!(read.is_between());
-            }
-        }
-    }
-
     #[test]
     fn other_streams_than_watches_are_not_cut() {
+        let found = |status: u16, name: &str, value: &str| {
+            let answer = Response::builder().status(status).header(header::CONTENT_TYPE, "application/json");
+            let mut answer = answer.body(()).unwrap();
+            let name = header::HeaderName::try_from(name).unwrap();
+            answer.headers_mut().insert(name, value.parse().unwrap());
+            encoding(&answer)
+        };
+        assert_eq!(found(200, "audit-id", "1"), Some(Encoding::Json));
+        let protobuf = "application/vnd.kubernetes.protobuf;stream=watch";
+        assert_eq!(found(200, "content-type", protobuf), Some(Encoding::Protobuf));
         for (status, name, value) in
-            [(200, "content-type", "text/plain"), (403, "content-type", JSON), (200, "content-encoding", "gzip")]
+            [(200, "content-type", "text/plain"), (403, "audit-id", "1"), (200, "content-encoding", "gzip")]
         {
-            let answer = Response::builder().status(status).header(name, value).body(()).unwrap();
-            assert!(Events::of(&answer).is_none(), "{status} {name}: {value}");
+            assert_eq!(found(status, name, value), None, "{status} {name}: {value}");
         }
     }
 }

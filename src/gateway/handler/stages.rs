@@ -2,7 +2,7 @@
 
 use super::{account::Accounts, admission::Admission, permission::Permission, record::Journal, settings::Settings};
 use crate::{cacher::Cachers, forward::Forward, serve::WorkTurns};
-use base::{fairness::AnswerRoom, lifecycle::Tasks};
+use base::fairness::AnswerRoom;
 
 /// The stages that a request goes through.
 #[derive(Debug)]
@@ -16,5 +16,4 @@ pub(super) struct Stages {
     pub(super) forward: Forward,
     pub(super) settings: Settings,
     pub(super) journal: Journal,
-    pub(super) tasks: Tasks,
 }

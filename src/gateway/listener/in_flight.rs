@@ -10,22 +10,12 @@
 //! Beyond the limit, requests are refused without a body, which no window can hold back. A client that does not read
 //! its socket at all keeps even these heads waiting, on as many streams as a connection may have, until it fails to
 //! answer a ping.
-//!
-//! Invariant: a request touches the counter of its address only, and the table of all addresses is only locked when a
-//! connection is accepted or an address has none left.
 
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use dashmap::DashMap;
 
-use base::{fairness::ClientKey, telemetry::limit_reached};
+use base::fairness::{ClientKey, Share, Shares};
 
 /// The bytes of a request's head for which one place suffices: more than most requests have.
 const HEAD_OF_ONE_PLACE: usize = 8 << 10;
@@ -33,36 +23,23 @@ const HEAD_OF_ONE_PLACE: usize = 8 << 10;
 /// The metrics' name of the limit.
 const LIMIT: &str = "answers_per_address";
 
-/// All addresses that have connections. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Addresses(Arc<Table>);
-
-#[derive(Debug, Default)]
-struct Table {
-    most: AtomicUsize,
-    most_over_unix: AtomicUsize,
-    open: DashMap<ClientKey, Weak<Address>>,
+/// The places of all addresses. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Addresses {
+    each: Shares,
+    over_unix: Shares,
 }
 
-/// One address, which all its connections share.
+/// One address, which its connections share.
 #[derive(Debug)]
 pub(super) struct Address {
+    places: Shares,
     key: ClientKey,
-    is_unix: bool,
-    /// The number of places that are taken.
-    in_flight: AtomicUsize,
-    table: Arc<Table>,
 }
 
 /// The places of one request, given back when the last clone is dropped.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerPlace(#[expect(dead_code, reason = "held for its drop")] Arc<Taken>);
-
-#[derive(Debug)]
-struct Taken {
-    places: usize,
-    address: Arc<Address>,
-}
+pub(super) struct AnswerPlace(#[expect(dead_code, reason = "held for its drop")] Arc<Share>);
 
 /// Bytes that hold a place until they are gone.
 struct Held {
@@ -72,43 +49,35 @@ struct Held {
 
 impl Addresses {
     /// Each address may have `most` requests in flight, and all Unix sockets together `most_over_unix`.
+    pub(super) fn new(most: usize, most_over_unix: usize) -> Self {
+        let [each, over_unix] = [most, most_over_unix].map(|most| Shares::new(most, LIMIT));
+        Self { each, over_unix }
+    }
+
+    /// Changes the limits for requests from now on.
     pub(super) fn set(&self, most: usize, most_over_unix: usize) {
-        self.0.most.store(most, Relaxed);
-        self.0.most_over_unix.store(most_over_unix, Relaxed);
+        self.each.set(most);
+        self.over_unix.set(most_over_unix);
     }
 
     /// The address of a new connection; `None` is that of all Unix sockets.
     pub(super) fn of(&self, peer: Option<SocketAddr>) -> Arc<Address> {
-        let key = ClientKey::address(peer.map(|peer| peer.ip()));
-        let mut open = self.0.open.entry(key).or_default();
-        open.upgrade().unwrap_or_else(|| {
-            let (in_flight, table) = (AtomicUsize::new(0), self.0.clone());
-            let address = Arc::new(Address { key, is_unix: peer.is_none(), in_flight, table });
-            *open = Arc::downgrade(&address);
-            address
-        })
+        let places = if peer.is_some() { &self.each } else { &self.over_unix };
+        Arc::new(Address { places: places.clone(), key: ClientKey::address(peer.map(|peer| peer.ip())) })
     }
 }
 
 impl Address {
     /// An address of its own, without a limit.
     pub(super) fn unlimited() -> Arc<Self> {
-        let addresses = Addresses::default();
-        addresses.set(usize::MAX, usize::MAX);
-        addresses.of(None)
+        Addresses::new(usize::MAX, usize::MAX).of(None)
     }
 
     /// The places of one more request; `None` if the address has too many. The only request of an address is never
     /// refused, however large its head is.
-    pub(super) fn take(self: &Arc<Self>, head_bytes: usize) -> Option<AnswerPlace> {
+    pub(super) fn take(&self, head_bytes: usize) -> Option<AnswerPlace> {
         let places = 1 + head_bytes / HEAD_OF_ONE_PLACE;
-        let most = if self.is_unix { &self.table.most_over_unix } else { &self.table.most }.load(Relaxed);
-        let more = |taken: usize| (taken == 0 || taken + places <= most).then_some(taken + places);
-        if self.in_flight.fetch_update(Relaxed, Relaxed, more).is_err() {
-            limit_reached(LIMIT);
-            return None;
-        }
-        Some(AnswerPlace(Arc::new(Taken { places, address: self.clone() })))
+        self.places.take_places(self.key, places).map(|share| AnswerPlace(Arc::new(share)))
     }
 }
 
@@ -122,19 +91,6 @@ impl AnswerPlace {
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.address.in_flight.fetch_sub(self.places, Relaxed);
-    }
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        // Not if the address has come back meanwhile.
-        self.table.open.remove_if(&self.key, |_, address| address.strong_count() == 0);
     }
 }
 
@@ -167,8 +123,7 @@ mod tests {
 
     #[test]
     fn each_address_has_its_places_and_no_more() {
-        let addresses = Addresses::default();
-        addresses.set(2, 3);
+        let addresses = Addresses::new(2, 3);
         let [one, same, other] = ["192.0.2.1", "192.0.2.1", "192.0.2.2"].map(|text| addresses.of(peer(text)));
         let (first, second) = (one.take(0).unwrap(), same.take(0).unwrap());
         assert!(one.take(0).is_none() && same.take(0).is_none());
@@ -188,9 +143,10 @@ mod tests {
         assert!(one.take(0).is_none());
         // An answer on its way outlives the connections.
         drop((one, same, other, unix, places));
-        assert_eq!(addresses.0.open.len(), 1);
+        let one = addresses.of(peer("192.0.2.1"));
+        assert_eq!(one.places.held(one.key), 1);
         drop(place);
-        assert!(addresses.0.open.is_empty());
+        assert_eq!(one.places.held(one.key), 0);
     }
 
     /// Answers `/watch` as long as the client likes, `/wait` never, and everything else with a word.
@@ -251,14 +207,12 @@ mod tests {
 
     /// An address with four places.
     fn four() -> Arc<Address> {
-        let addresses = Addresses::default();
-        addresses.set(4, 4);
-        addresses.of(None)
+        Addresses::new(4, 4).of(None)
     }
 
     async fn until_free(address: &Arc<Address>, places: usize) {
         let free = async {
-            while address.in_flight.load(Relaxed) != 4 - places {
+            while address.places.held(address.key) != 4 - places {
                 tokio::task::yield_now().await;
             }
         };

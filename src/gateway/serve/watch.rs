@@ -44,22 +44,8 @@ pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> R
             Err(Expired::Trimmed) => return Err(ForwardReason::OutsideHistory),
         },
     };
-    let body = wanted.stream(read, permit, after, first, Instant::now())?;
+    let body = wanted.stream(read, permit, after, first)?;
     Ok(read.answer(StatusCode::OK, ResponseKind::Watch).body(body).expect("headers are valid"))
-}
-
-/// The rest of a watch that was opened upstream at `began`: the changes after `told`, the version up to which the
-/// client has received everything.
-pub fn continue_watch(
-    read: &Read<'_>,
-    options: &WatchOptions,
-    permit: Permit,
-    told: ResourceVersion,
-    began: Instant,
-) -> Result<Body, ForwardReason> {
-    let wanted = Wanted::of(read, options, &permit)?;
-    let first = wanted.view.after(told).map_err(|_| ForwardReason::OutsideHistory)?;
-    wanted.stream(read, permit, Some(told), first, began)
 }
 
 impl<'a> Wanted<'a> {
@@ -78,15 +64,14 @@ impl<'a> Wanted<'a> {
         Ok(Self { options, view, predicate, form, bookmarks })
     }
 
-    /// The stream of a watch that began at `began`: of the changes after the version `after`, or of the newest state
-    /// and the changes after it. `first` is the number of the first change that it looks at.
+    /// The stream of the changes after the version `after`, or of the newest state and the changes after it. `first` is
+    /// the number of the first change that it looks at.
     fn stream(
         self,
         read: &Read<'_>,
         permit: Permit,
         after: Option<ResourceVersion>,
         first: u64,
-        began: Instant,
     ) -> Result<Body, ForwardReason> {
         let Self { options, view, predicate, form, bookmarks } = self;
         let interest = Interest::of(view.scope(), &predicate, view.schema());
@@ -102,10 +87,8 @@ impl<'a> Wanted<'a> {
             Some(version) => Start::After(version),
         };
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
-        let now = Instant::now();
-        let left = timeout.saturating_sub(now.duration_since(began));
-        let options = SessionOptions { predicate, form, room: read.room.clone(), bookmarks, timeout: left };
-        let session = Session::new(view, subscription, options, start, now);
+        let options = SessionOptions { predicate, form, room: read.room.clone(), bookmarks, timeout };
+        let session = Session::new(view, subscription, options, start, Instant::now());
         let session = if read.for_gateway { session.ending_at_bridge() } else { session };
         Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
     }

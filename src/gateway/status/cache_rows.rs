@@ -38,7 +38,7 @@ pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -
         upstream_watches: read.upstream_watches,
         events_sent: read.events_sent,
         events_per_second: samples.cache_rate(&labels, read.events_sent),
-        watches_taken_over: read.taken_over,
+        relayed_watches_ended: read.relayed_ended,
         proofs: read.proofs,
         restarts: read.restarts,
         last_restart: restart,

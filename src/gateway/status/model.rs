@@ -221,7 +221,7 @@ pub struct Cache {
     pub upstream_watches: u64,
     pub events_sent: u64,
     pub events_per_second: f64,
-    pub watches_taken_over: u64,
+    pub relayed_watches_ended: u64,
     /// Freshness proofs by outcome.
     pub proofs: BTreeMap<String, u64>,
     /// How often upstream had to be asked anew, by cause.

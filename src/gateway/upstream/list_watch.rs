@@ -75,18 +75,6 @@ impl ResourceListWatch {
         whole(answer.into_body()).await
     }
 
-    /// Like the first page of [`Self::metadata_at`], but of one whole object, for the number of objects at that
-    /// version. Upstream counts them in its index, without reading them.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn one_at(&self, version: ResourceVersion) -> Result<Bytes, Failure> {
-        let (path, query) = (self.resource.collection_path(), format!("limit=1&{}", exactly(version)));
-        // 1.20 does not tell the number in lists of metadata.
-        let answer = self.get_at(&path, &query, "application/json", HEADERS_MAX).await?;
-        whole(answer.into_body()).await
-    }
-
     /// Requests the whole collection with that query.
     async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
         self.get_at(&self.resource.collection_path(), query, accept(self.encoding), headers_max).await
@@ -301,13 +289,9 @@ impl ListWatch for ResourceListWatch {
 
 /// The parameters of a page of a list at exactly that version: the first one, or the one that the token continues with.
 fn page_at(version: ResourceVersion, token: Option<&str>) -> String {
-    let from = token.map_or_else(|| exactly(version), |token| format!("continue={token}"));
+    let first = || format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    let from = token.map_or_else(first, |token| format!("continue={token}"));
     format!("limit={PAGE_OBJECTS}&{from}")
-}
-
-/// The parameters of a list at exactly that version.
-fn exactly(version: ResourceVersion) -> String {
-    format!("resourceVersion={version}&resourceVersionMatch=Exact")
 }
 
 /// The body of a page that is small enough to be one piece.

@@ -2,7 +2,6 @@
 //! all its problems and their places.
 
 mod built_in;
-mod kperf;
 mod raw;
 mod validate;
 
@@ -78,12 +77,10 @@ pub enum WireEncoding {
 /// What the clients of a workload do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// Gets the objects that exist at the start of a turn, one after the other.
+    /// Gets the objects that exist at the start of a turn (the first 500, if there are more), one after the other.
     Get {
         resource: GroupVersionResource,
         namespace: Option<String>,
-        /// `None`: the objects of the collection in turn (the first 500, if there are more).
-        name: Option<String>,
         version: ReadVersion,
     },
     List(ListWork),
@@ -101,17 +98,6 @@ pub struct ListWork {
     pub version: ReadVersion,
     /// Objects per page; `None`: without pages.
     pub limit: Option<usize>,
-    pub pages: Pages,
-}
-
-/// How much of a list is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
-    All,
-    /// As kperf does.
-    First,
-    /// The objects are read by a watch-list, up to the bookmark at their end.
-    WatchList,
 }
 
 /// Watches that are opened at the start of a turn, and again when they end.
@@ -250,15 +236,7 @@ impl Profile {
     /// # Errors
     /// All its problems, with their places.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        let form = kperf::Form::of(text);
-        if let Some(placeholder) = form.and_then(|_| kperf::placeholder(text)) {
-            return Err(Problems(vec![placeholder]));
-        }
-        let parsed = match form {
-            Some(kperf::Form::Profile) => parse_document(text).and_then(|document| kperf::validate(name, &document)),
-            Some(kperf::Form::Group) => parse_document(text).and_then(|group| kperf::validate_group(name, &group)),
-            None => parse_document(text).and_then(|document| validate::validate(name, &document)),
-        };
+        let parsed = parse_document(text).and_then(|document| validate::validate(name, &document));
         parsed.map_err(|problems| problems.located(text))
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 
 use super::{
-    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Pages, Profile, ReadVersion, ReconnectWork,
+    ChurnResource, ChurnWork, HttpVersion, InformerWork, KIND, ListWork, Profile, ReadVersion, ReconnectWork,
     Selection, SlowReaderWork, SlowRequest, Start, Transport, WatchWork, WireEncoding, Work, Workload,
     raw::{self, Document},
 };
@@ -181,14 +181,14 @@ type ReadRules = fn(&mut Check, &str, &raw::Read) -> Option<Work>;
 
 fn get(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let Selection { resource, namespace, .. } = read(check, field, raw, &["resource", "namespace", "version"])?;
-    Some(Work::Get { resource, namespace, name: None, version: version(check, field, raw) })
+    Some(Work::Get { resource, namespace, version: version(check, field, raw) })
 }
 
 fn list(check: &mut Check, field: &str, raw: &raw::Read) -> Option<Work> {
     let fields = ["resource", "namespace", "version", "limit", "labelSelector", "fieldSelector"];
     let selection = read(check, field, raw, &fields)?;
     let limit = limit(check, field, raw);
-    Some(Work::List(ListWork { selection, version: version(check, field, raw), limit, pages: Pages::All }))
+    Some(Work::List(ListWork { selection, version: version(check, field, raw), limit }))
 }
 
 fn limit(check: &mut Check, field: &str, raw: &raw::Read) -> Option<usize> {

@@ -14,7 +14,6 @@ use super::{
 use crate::{
     channel::Channel,
     failure::ErrorKind,
-    paths,
     profile::{ReadVersion, Work},
     read::{self, Reads},
     schedule::Schedule,
@@ -38,13 +37,7 @@ impl Course {
                     let Some(churn) = self.churns[index].clone() else { continue };
                     Ok(Requests::Churn(churn))
                 }
-                Work::Get { resource, namespace, name: Some(name), version } => {
-                    // kperf's gets have none of the versions that are relative to the newest.
-                    let path = paths::object(resource, namespace.as_deref(), name);
-                    let path = paths::with_query(&path, &[&paths::version(*version, "")]);
-                    Ok(Requests::Reads(Arc::new(Reads::Get(vec![path])), workload.transport))
-                }
-                Work::Get { resource, namespace, name: None, version } => {
+                Work::Get { resource, namespace, version } => {
                     let names =
                         async |channel: &Channel| read::names(channel, resource, namespace.as_deref(), *version).await;
                     let paths = self.ask(side, recorder, until, names).await;

@@ -35,8 +35,8 @@ use crate::{
 
 /// The number of the bystander's requests during each attack.
 const REQUESTS: usize = 40;
-/// The number of requests where their times are compared.
-const MANY_REQUESTS: usize = 200;
+/// The number of requests where their times are noted; compared are those of full size.
+const MANY_REQUESTS: usize = 80;
 /// The number of requests at full size, always: as many as take about as long as an attack, whose first tenth of a
 /// second is the hardest.
 const REQUESTS_FULL: usize = 1_000;

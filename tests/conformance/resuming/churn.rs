@@ -1,13 +1,12 @@
 //! Changes of every kind.
 
-use std::convert::Infallible;
-
 use anyhow::{Result, ensure};
 use serde_json::json;
 use tokio::{
     sync::watch,
     time::{Duration, Instant, interval, sleep},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Followed, LAST};
 use crate::{client::Endpoint, gateway::PATIENCE, servers::POLL};
@@ -17,11 +16,20 @@ const PACE: Duration = Duration::from_millis(16);
 /// The number of names that are created and deleted.
 const NAMES: usize = 60;
 
-/// Makes changes of every kind for ever. Ignores refusals, since the server may have just been killed.
-pub(super) async fn churn(api: &Endpoint, followed: Followed, made: &watch::Sender<usize>) -> Infallible {
+/// Makes changes of every kind until it is stopped. Ignores refusals, since the server may have just been killed.
+///
+/// Awaits the answer to its last change: the server may still make one whose request is dropped, after all that follow.
+pub(super) async fn churn(
+    api: &Endpoint,
+    followed: Followed,
+    made: &watch::Sender<usize>,
+    stopped: &CancellationToken,
+) {
     let mut ticks = interval(PACE);
     for number in 0.. {
-        ticks.tick().await;
+        if stopped.run_until_cancelled(ticks.tick()).await.is_none() {
+            return;
+        }
         let (name, round) = (number * 7 % NAMES, number / NAMES);
         let path = format!("{}/bridge-{name}", followed.part);
         let shade = ["red", "green", "blue"][(name + round) % 3];
@@ -34,7 +42,6 @@ pub(super) async fn churn(api: &Endpoint, followed: Followed, made: &watch::Send
             made.send_modify(|made| *made += 1);
         }
     }
-    unreachable!("there is always another number")
 }
 
 async fn create(api: &Endpoint, followed: Followed, name: &str, shade: &str) -> Result<()> {

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use futures_util::future;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use self::churn::churn;
 use self::informer::Informer;
@@ -125,11 +126,14 @@ pub(crate) async fn informers<T>(
     let listed = Arc::new(AtomicUsize::new(0));
     let informers = (0..count).map(|number| Informer::new(number, followed, gateway.clone(), listed.clone()));
     let informers = future::join_all(informers.map(|informer| informer.run(&watchers)));
+    let stopped = CancellationToken::new();
     let script = async {
-        let done = tokio::select! {
-            never = churn(direct, followed, &changes) => match never {},
-            done = script(Seen { watching, made, listed }) => done,
+        let scripted = async {
+            let done = script(Seen { watching, made, listed }).await;
+            stopped.cancel();
+            done
         };
+        let ((), done) = future::join(churn(direct, followed, &changes, &stopped), scripted).await;
         churn::last(direct, followed).await?;
         done
     };

@@ -53,8 +53,6 @@ struct Rules {
     no_reviews: bool,
     token_reviews: usize,
     access_reviews: usize,
-    /// Reviews that have arrived, held ones included.
-    arrived_reviews: usize,
     /// `Authorization` of requests from other clients than the gateway, by user agent.
     asked: HashMap<String, Option<String>>,
     /// Headers of every request, by user agent.
@@ -150,11 +148,6 @@ impl Guarded {
         (rules.token_reviews, rules.access_reviews)
     }
 
-    /// The number of reviews that have arrived so far, whether or not they are held.
-    pub(crate) fn arrived_reviews(&self) -> usize {
-        self.rules().arrived_reviews
-    }
-
     /// The `Authorization` of a forwarded request, which may be `None`. The outer `Option` is `None` if the request
     /// never arrived.
     pub(crate) fn asked(&self, user_agent: &str) -> Option<Option<String>> {
@@ -201,7 +194,6 @@ async fn answer(sim: &Sim, guard: &Guard, request: Request<Incoming>) -> Respons
             Some(kind @ ("tokenreviews" | "subjectaccessreviews")) => {
                 let is_token = kind == "tokenreviews";
                 let review = request.into_body().collect().await.unwrap().to_bytes();
-                guard.rules.lock().unwrap().arrived_reviews += 1;
                 guard.held.subscribe().wait_for(|held| !held).await.unwrap();
                 guard.review(serde_json::from_slice(&review).unwrap(), is_token)
             }

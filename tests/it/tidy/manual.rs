@@ -1,4 +1,4 @@
-//! The manual and the README list what the code has: limits, metrics, reasons, fields.
+//! The manual lists what the code has: limits, metrics, reasons, fields.
 
 use std::{fs, path::Path};
 
@@ -10,10 +10,10 @@ use kube_fanout::{
 use super::{COLUMNS_MAX, assert_none, source::sources};
 
 const OPERATIONS: &str = include_str!("../../../src/manual/operations.md");
-const README: &str = include_str!("../../../README.md");
 const READ_PATH: &str = include_str!("../../../src/manual/read_path.md");
 const REQUEST_PATH: &str = include_str!("../../../src/manual/request_path.md");
 const STATUS: &str = include_str!("../../../src/manual/status.md");
+const TOPOLOGIES: &str = include_str!("../../../src/manual/topologies.md");
 
 const METRIC_ROWS: [&str; 2] = ["| `kube_fanout_", "| `process_"];
 
@@ -97,8 +97,8 @@ fn every_rule_that_the_code_refers_to_is_in_the_manual() {
 }
 
 #[test]
-fn the_configuration_in_the_readme_is_valid() {
-    let lines = README.lines().skip_while(|line| *line != "  gateway.yaml: |").skip(1);
+fn the_configuration_of_the_sidecar_is_valid() {
+    let lines = TOPOLOGIES.lines().skip_while(|line| *line != "  gateway.yaml: |").skip(1);
     let text: Vec<_> = lines.map_while(|line| line.strip_prefix("    ")).collect();
     assert!(text.len() > 3, "{text:?}");
     Config::parse(&text.join("\n"), &Overrides::default()).expect("the configuration is valid");

@@ -33,7 +33,7 @@ use crate::{
 };
 use base::{
     apimachinery::UserInfo,
-    fairness::{ClientKey, LowPart, PacedTurns, Shares, Turns, share_of},
+    fairness::{ClientKey, PacedTurns, Shares, Turns, share_of},
     lifecycle::Tasks,
     memo::{Bound, Cacheable, Lookups, Room, TtlCache},
     telemetry::{self, Chain, TokenLookups, TokenVerdict},
@@ -64,8 +64,6 @@ pub(super) struct Tokens {
     clients: Arc<TtlCache<TokenHash, ClientKey>>,
     /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
-    /// Limits those of low importance.
-    low: Arc<LowPart>,
     turns: Arc<PacedTurns>,
     refusals: Arc<Refusals>,
     lookups: TokenLookups,
@@ -92,8 +90,6 @@ enum Seen {
     Never,
     /// Upstream has just accepted it in a forwarded request.
     Accepted,
-    /// Upstream accepted it in a request that lasts; it may have expired since.
-    Before,
 }
 
 type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
@@ -128,11 +124,9 @@ impl Tokens {
         let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait").with_common(COMMON);
         let turns = Arc::new(PacedTurns::new(turns, tasks.clone()));
         let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
-        let each = share_of(UNDER_WAY.most);
-        let shares = Shares::new(each, "address_token_reviews");
-        let low = LowPart::of(UNDER_WAY.most, each, "takeover_reviews", "client_takeover_reviews");
-        let (low, refusals) = (Arc::new(low), Arc::new(Refusals::new()));
-        Self { reviewed, answers, clients, shares, low, turns, refusals, lookups: TokenLookups::new() }
+        let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
+        let refusals = Arc::new(Refusals::new());
+        Self { reviewed, answers, clients, shares, turns, refusals, lookups: TokenLookups::new() }
     }
 
     /// Reviews according to `config` from now on. If it differs, all cached verdicts become invalid.
@@ -159,18 +153,6 @@ impl Tokens {
         self.ask_about(token, address, Seen::Never)
     }
 
-    /// The same, of low importance, for a token that upstream accepted in a request that lasts. That it is rejected is
-    /// no refusal of the address: its client has done nothing new.
-    pub(super) fn ask_again(&self, token: &str, address: ClientKey) -> impl Future<Output = Outcome> + Send + use<> {
-        self.ask_about(token, address, Seen::Before)
-    }
-
-    /// Whether a review of low importance would find room now.
-    pub(super) fn has_room(&self, client: ClientKey) -> bool {
-        let has_share = || self.shares.take(client).is_some();
-        self.low.has_room(Some(client)) && self.answers.has_room(Room::Common) && has_share()
-    }
-
     fn ask_about(&self, token: &str, address: ClientKey, seen: Seen) -> impl Future<Output = Outcome> + Send + use<> {
         self.lookups.asked();
         let (reviews, hash) = {
@@ -181,7 +163,7 @@ impl Tokens {
         let (client, is_new) = (known.unwrap_or(address), known.is_none() && seen == Seen::Never);
         let token = token.to_owned();
         let (clients, shares, turns) = (self.clients.clone(), self.shares.clone(), self.turns.clone());
-        let (low, refusals) = ((seen == Seen::Before).then(|| self.low.clone()), self.refusals.clone());
+        let refusals = self.refusals.clone();
         let is_doubtful = {
             let refusals = refusals.clone();
             move || is_new && refusals.are_many(address)
@@ -190,13 +172,9 @@ impl Tokens {
             if is_doubtful() {
                 return None;
             }
-            let low = match &low {
-                Some(low) => Some(low.take(client)?),
-                None => None,
-            };
             let share = shares.take(client)?;
             Some(async move {
-                let _places = (share, low);
+                let _share = share;
                 // Others may have been refused while it waited.
                 let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
                 let answer = turns.run(client, in_turn).await.flatten();
@@ -208,9 +186,7 @@ impl Tokens {
                         // Reviewed from now on like one that never was valid.
                         clients.remove(&hash);
                         // Its request may be gone, and never be refused.
-                        if seen != Seen::Before {
-                            refusals.count(address);
-                        }
+                        refusals.count(address);
                     }
                     Err(_) => {}
                 }

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::AtomicUsize;
 
-use futures_util::{FutureExt, future::join_all};
+use futures_util::future::join_all;
 use http::Response;
 use http_body_util::BodyExt;
 use k8s_openapi::api::authentication::v1;
@@ -433,30 +433,4 @@ async fn a_token_that_was_revoked_is_limited_like_one_that_never_was_valid() {
         assert!(tokens.ask("good-jane", address).await.is_err());
     }
     assert!(reviewer.reviews() < 300, "{}", reviewer.reviews());
-}
-
-#[tokio::test]
-async fn a_rejected_review_of_low_importance_is_no_refusal() {
-    let (reviewer, _gate) = Reviewer::start(by_name).await;
-    let tokens = reviewer.tokens(TokenReviews::default());
-    let address = ClientKey::of(&"shared");
-    for number in 0..200 {
-        assert_eq!(tokens.ask_again(&number.to_string(), address).await, Err(Unauthenticated::Rejected));
-    }
-    assert_eq!(reviewer.reviews(), 200);
-    tokens.ask("good-joe", address).await.expect("no token of the address was refused");
-}
-
-#[tokio::test]
-async fn reviews_of_low_importance_leave_most_of_an_address_share_to_others() {
-    let (reviewer, gate) = Reviewer::start(by_name).await;
-    let tokens = reviewer.tokens(TokenReviews::default());
-    let closed = gate.acquire().await.unwrap();
-    let [address, other] = ["address", "other"].map(|name| ClientKey::of(&name));
-    let low = (0..40).map(|number| tokens.ask_again(&format!("good-{number}"), address).now_or_never());
-    assert_eq!(low.filter(Option::is_none).count(), 31);
-    assert!(!tokens.has_room(address) && tokens.has_room(other));
-    let usual = (40..200).map(|number| tokens.ask(&format!("good-{number}"), address).now_or_never());
-    assert_eq!(usual.filter(Option::is_none).count(), 125 - 31);
-    drop(closed);
 }

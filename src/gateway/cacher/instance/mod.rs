@@ -19,16 +19,13 @@ use tokio::{
 };
 
 use super::{
-    Resumed, Unproven, WantedVersion,
+    Unproven,
+    backfill::{self, BackfillDemand},
     columns::TableColumns,
     demand::Demand,
-    past::{self, Past},
     proofs::Candidate,
-    quiet::Quiet,
     schema_proof::SchemaProof,
     staleness::StalenessLimit,
-    unchanged::Unchanged,
-    verified::MetadataPage,
 };
 use crate::{
     authz::{NotCovered, Permit},
@@ -36,7 +33,6 @@ use crate::{
 };
 use base::{
     apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
-    fairness::ClientKey,
     lifecycle::Spread,
     telemetry::CacheMetrics,
 };
@@ -46,7 +42,7 @@ use engine::{
         table::{Columns, Unprintable},
     },
     fanout::Hub,
-    reflector::{Failure, Filled, Health},
+    reflector::{Filled, Health},
     store::{Advance, Reader, Schema, View},
 };
 
@@ -82,9 +78,7 @@ pub struct Instance {
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     siblings: Arc<Siblings>,
-    quiet: Quiet,
-    pub(super) past: Past,
-    unchanged: Unchanged,
+    pub(super) backfill: BackfillDemand,
     demand: Demand,
     columns: TableColumns,
     schema_proof: SchemaProof,
@@ -103,12 +97,12 @@ pub(super) struct Resource {
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
     /// Wakes the task that lets history begin earlier.
-    pub(super) past_wanted: Arc<Notify>,
+    pub(super) backfill_wanted: Arc<Notify>,
 }
 
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, past_wanted } =
+        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, backfill_wanted } =
             resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
@@ -131,9 +125,7 @@ impl Instance {
             health: RwLock::new(health),
             staleness_limit,
             siblings,
-            quiet: Quiet::default(),
-            past: Past::new(past_wanted),
-            unchanged: Unchanged::default(),
+            backfill: BackfillDemand::new(backfill_wanted),
             demand: Demand::default(),
             upstream,
         }
@@ -155,39 +147,9 @@ impl Instance {
         self.reader.after(version).is_ok()
     }
 
-    /// The version up to which nothing has happened since `version`, which may be older than history: a client that has
-    /// received everything up to `version`, and nothing since, has the state at the returned version. `None` if
-    /// something has happened, or upstream does not answer the question.
-    ///
-    /// Behind an upstream without watch-list only the states are compared: an object may have been created and deleted
-    /// in between.
-    pub async fn quiet_since(&self, version: ResourceVersion) -> Option<ResourceVersion> {
-        if self.has_watch_list() {
-            return self.quiet.since(version, &self.upstream, self.schema()).await;
-        }
-        // Such an upstream sends its watches no bookmark before they end.
-        let snapshot = self.reader.snapshot();
-        let count = async || {
-            let page = MetadataPage::read(&self.upstream.one_at(version).await?, version)?;
-            page.count().ok_or(Failure::Malformed)
-        };
-        self.unchanged.since(version, &snapshot, count).await.then(|| snapshot.version())
-    }
-
     /// Whether history begins after `version`, and did not drop the changes after it: upstream may still know them.
     pub fn is_before_history(&self, version: ResourceVersion) -> bool {
-        past::is_before_history(version, &self.reader)
-    }
-
-    /// Notes the version from which a watch of `client` resumes that upstream answers meanwhile: if history is made to
-    /// begin earlier for other watches, then early enough for this one.
-    pub fn want(&self, version: ResourceVersion, client: Option<ClientKey>) -> WantedVersion<'_> {
-        self.past.want(version, client, false)
-    }
-
-    /// Whether history is being made to begin early enough for that version of this instance, and then does.
-    pub async fn is_extended_to(&self, wanted: &WantedVersion<'_>) -> bool {
-        wanted.resumed(&self.reader).await == Resumed::Yes
+        backfill::is_before_history(version, &self.reader)
     }
 
     /// Whether upstream's storage was found to be another one since the fill.
@@ -198,11 +160,6 @@ impl Instance {
     /// The version up to which the store is known to be complete.
     pub fn progress(&self) -> ResourceVersion {
         self.reader.progress()
-    }
-
-    /// Resolves when the store is complete up to `version`: see [`Reader::reached`].
-    pub async fn reached(&self, version: ResourceVersion) {
-        self.reader.reached(version).await;
     }
 
     pub fn schema(&self) -> &Arc<Schema> {

@@ -66,7 +66,7 @@ impl Both {
                 siblings: siblings.clone(),
                 staleness_limit: StalenessLimit { max: None, ends_watches: false },
                 spread: Spread::default(),
-                past_wanted: Arc::default(),
+                backfill_wanted: Arc::default(),
             };
             let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
             let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));

@@ -67,11 +67,10 @@ impl Limits {
         if self.connections_per_address < self.connections { self.connections_per_address } else { usize::MAX }
     }
 
-    /// Sets how many requests may be in flight from each address. Unix sockets may have all connections.
-    fn set_in_flight(&self, addresses: &Addresses) {
-        let [each, over_unix] = [self.connections_per_address, self.connections]
-            .map(|connections| connections.saturating_mul(IN_FLIGHT_PER_CONNECTION));
-        addresses.set(each, over_unix);
+    /// How many requests may be in flight from each address, and over all Unix sockets, which may have all connections.
+    fn in_flight(&self) -> [usize; 2] {
+        [self.connections_per_address, self.connections]
+            .map(|connections| connections.saturating_mul(IN_FLIGHT_PER_CONNECTION))
     }
 }
 
@@ -80,8 +79,8 @@ impl Places {
     pub fn new(limits: Limits) -> Self {
         let (all, excess) = (Arc::new(Semaphore::new(limits.connections)), Arc::new(AtomicUsize::new(0)));
         let by_address = Shares::new(limits.of_address(), "connections_per_address");
-        let addresses = Addresses::default();
-        limits.set_in_flight(&addresses);
+        let [each, over_unix] = limits.in_flight();
+        let addresses = Addresses::new(each, over_unix);
         let limits = Arc::new(RwLock::new(limits));
         Self { all, excess, by_address, addresses, connections: Connections::default(), limits }
     }
@@ -105,7 +104,8 @@ impl Places {
         let more = limits.connections.saturating_sub(current.connections);
         self.all.add_permits(more - take(&self.excess, more));
         self.by_address.set(limits.of_address());
-        limits.set_in_flight(&self.addresses);
+        let [each, over_unix] = limits.in_flight();
+        self.addresses.set(each, over_unix);
         *current = limits;
     }
 

@@ -6,17 +6,17 @@ use super::{
     EventStream, Failure, FillSource, ListWatch, UpstreamEvent, WatchFrom, WatchRequest, fill,
     item_readers::ItemReaders,
 };
-use crate::store::{NotBefore, Past, Schema};
+use crate::store::{Backfill, NotBefore, Schema};
 
 /// The `timeoutSeconds` of the watch. With 3, a current API server sends a bookmark after about a second (measured on
-/// 1.36), which shows that there are no more events. A longer past is read by several watches, one after another.
+/// 1.36), which shows that there are no more events. A longer backfill is read by several watches, one after another.
 const WATCH_SECONDS: u64 = 3;
 /// Longer than such a watch is silent.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Why there is no past.
+/// Why there is no backfill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoPast {
+pub enum NoBackfill {
     #[error("upstream does not tell it")]
     Upstream(#[from] Failure),
     #[error("upstream does not say that there are no more events: its watch ended without an event and a bookmark")]
@@ -27,57 +27,66 @@ pub enum NoPast {
     Unusable(#[from] NotBefore),
 }
 
-/// The events of `past`, as upstream says them. May take as long as upstream likes, so the caller must set a timeout.
+/// The events of `backfill`, as upstream says them. May take as long as upstream likes, so the caller must set a
+/// timeout.
 ///
 /// # Errors
-/// Upstream has forgotten the version, or the past cannot be used.
-pub async fn past_events<L: ListWatch>(upstream: &L, schema: &Schema, mut past: Past) -> Result<Past, NoPast> {
-    while !watched(upstream, schema, &mut past).await? {}
-    Ok(past)
+/// Upstream has forgotten the version, or the backfill cannot be used.
+pub async fn backfill_events<L: ListWatch>(
+    upstream: &L,
+    schema: &Schema,
+    mut backfill: Backfill,
+) -> Result<Backfill, NoBackfill> {
+    while !watched(upstream, schema, &mut backfill).await? {}
+    Ok(backfill)
 }
 
-/// The objects at the version with which `past` begins, which has its events. As [`past_events`]; upstream lists the
-/// whole collection.
+/// The objects at the version with which `backfill` begins, which has its events. As [`backfill_events`]; upstream
+/// lists the whole collection.
 ///
 /// # Errors
-/// As [`past_events`].
-pub async fn past_state<L: ListWatch>(upstream: &L, schema: &Arc<Schema>, mut past: Past) -> Result<Past, NoPast> {
+/// As [`backfill_events`].
+pub async fn backfill_state<L: ListWatch>(
+    upstream: &L,
+    schema: &Arc<Schema>,
+    mut backfill: Backfill,
+) -> Result<Backfill, NoBackfill> {
     let mut token = None;
     loop {
         let mut readers = ItemReaders::new(schema.clone(), FillSource::Upstream);
-        let stream = upstream.list_at(past.from(), token.as_deref()).await?;
+        let stream = upstream.list_at(backfill.from(), token.as_deref()).await?;
         let page = fill::page(stream, schema, &mut readers).await?;
-        if page.version != past.from() {
+        if page.version != backfill.from() {
             return Err(Failure::Malformed.into());
         }
         for object in readers.objects().await?.as_slice() {
-            past.held(object)?;
+            backfill.held(object)?;
         }
         if page.continue_token.is_empty() {
-            return Ok(past);
+            return Ok(backfill);
         }
         token = Some(page.continue_token);
     }
 }
 
 /// Reads the events of one watch. Returns whether there are no more before the fill.
-async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, past: &mut Past) -> Result<bool, NoPast> {
-    let before = past.reached();
+async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, backfill: &mut Backfill) -> Result<bool, NoBackfill> {
+    let before = backfill.reached();
     let request = WatchRequest { from: WatchFrom::After(before), seconds: WATCH_SECONDS };
     let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
     loop {
         match events.next(schema, SILENCE_MAX).await? {
             Some(UpstreamEvent::Change { kind, object, line }) => {
-                if !past.push(kind, object, line)? {
+                if !backfill.push(kind, object, line)? {
                     return Ok(true);
                 }
             }
-            Some(UpstreamEvent::Bookmark { version, .. }) if version >= past.until() => return Ok(true),
+            Some(UpstreamEvent::Bookmark { version, .. }) if version >= backfill.until() => return Ok(true),
             Some(UpstreamEvent::Bookmark { .. }) => {}
             // If a part of the changes of that version is missing, they do not lead to the state of the fill.
-            None if past.reached() == past.until() => return Ok(true),
+            None if backfill.reached() == backfill.until() => return Ok(true),
             // The next watch would end in the same way.
-            None if past.reached() == before => return Err(NoPast::Unconfirmed),
+            None if backfill.reached() == before => return Err(NoBackfill::Unconfirmed),
             None => return Ok(false),
         }
     }
@@ -112,14 +121,14 @@ mod tests {
     }
 
     /// What upstream says of the time since version 10, whether history begins there then, and the requests for it.
-    async fn extended(watches: &[&[String]], lists: &[String]) -> (Result<(), NoPast>, Vec<String>) {
+    async fn extended(watches: &[&[String]], lists: &[String]) -> (Result<(), NoBackfill>, Vec<String>) {
         let script = Script::new(&[], watches.iter().map(|events| Ok(events.concat())));
         script.lists.lock().unwrap().extend(lists.iter().cloned());
         let (_writer, reader) = filled();
-        let past = reader.past(version(10)).unwrap();
+        let backfill = reader.backfill(version(10)).unwrap();
         let read = async {
-            let past = past_events(&script, &schema(), past).await?;
-            Ok(reader.prepend(past_state(&script, &schema(), past).await?)?)
+            let backfill = backfill_events(&script, &schema(), backfill).await?;
+            Ok(reader.prepend(backfill_state(&script, &schema(), backfill).await?)?)
         };
         let read = read.await;
         assert_eq!(reader.after(version(10)).is_ok(), read.is_ok());
@@ -136,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_past_is_read_by_watches_one_after_another_and_page_by_page() {
+    async fn a_backfill_is_read_by_watches_one_after_another_and_page_by_page() {
         let [first, second] = changes();
         // A watch without bookmarks ends, and the next one has the rest.
         let (extended, asked) = extended(&[&[first], &[second, bookmark(21)]], &at_ten()).await;
@@ -145,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_past_ends_with_the_first_event_after_the_fill() {
+    async fn a_backfill_ends_with_the_first_event_after_the_fill() {
         let [first, second] = changes();
         let later = [first, second, event("MODIFIED", "a", 21), event("MODIFIED", "b", 22)];
         assert_eq!(extended(&[&later], &at_ten()).await.0, Ok(()));
@@ -159,9 +168,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_past_of_which_upstream_may_know_more_is_not_used() {
+    async fn a_backfill_of_which_upstream_may_know_more_is_not_used() {
         let (read, asked) = extended(&[&changes(), &[]], &at_ten()).await;
-        assert_eq!((read, asked), (Err(NoPast::Unconfirmed), vec!["after 10".to_owned(), "after 14".to_owned()]));
+        assert_eq!((read, asked), (Err(NoBackfill::Unconfirmed), vec!["after 10".to_owned(), "after 14".to_owned()]));
     }
 
     #[tokio::test]
@@ -177,13 +186,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_version_that_upstream_forgot_has_no_past() {
+    async fn a_version_that_upstream_forgot_has_no_backfill() {
         let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#.to_owned() + "\n";
         assert_eq!(extended(&[&[expired]], &[]).await.0, Err(Failure::Expired.into()));
     }
 
     #[tokio::test]
-    async fn a_past_that_does_not_lead_to_the_fill_is_not_used() {
+    async fn a_backfill_that_does_not_lead_to_the_fill_is_not_used() {
         let key = ObjectKey::new(Some("ns"), "a");
         let read = extended(&[&[event("DELETED", "c", 14), bookmark(20)]], &at_ten()).await.0;
         assert_eq!(read, Err(NotBefore::Contradiction(key).into()));

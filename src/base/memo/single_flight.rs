@@ -6,7 +6,7 @@ use tokio::sync::OnceCell;
 
 /// Whether a caller that arrives while the question is being answered may share its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Join {
+pub enum Join {
     /// No: the question must be sent after every caller has arrived.
     BeforeItIsSent,
     /// Yes: any answer that arrives later will do.
@@ -15,19 +15,19 @@ pub(super) enum Join {
 
 /// Merges callers into groups; the question of only one group is sent at a time.
 #[derive(Debug)]
-pub(super) struct SingleFlight<T> {
+pub struct SingleFlight<T> {
     join: Join,
     group: Mutex<Option<Arc<OnceCell<T>>>>,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl<T: Clone> SingleFlight<T> {
-    pub(super) fn new(join: Join) -> Self {
+    pub fn new(join: Join) -> Self {
         Self { join, group: Mutex::new(None), turn: tokio::sync::Mutex::new(()) }
     }
 
     /// The answer to the group's question. If the caller that asks for the group is dropped, another one asks again.
-    pub(super) async fn ask<F: Future<Output = T>>(&self, question: impl FnOnce() -> F) -> T {
+    pub async fn ask<F: Future<Output = T>>(&self, question: impl FnOnce() -> F) -> T {
         let group = self.group.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().clone();
         let answer = group.get_or_init(|| async {
             let _turn = self.turn.lock().await;

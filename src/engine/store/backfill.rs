@@ -14,7 +14,7 @@ use super::{
 };
 use base::apimachinery::{ObjectKey, ResourceVersion};
 
-/// Why a past cannot have led to the state with which history begins, or cannot be added to it.
+/// Why a backfill cannot have led to the state with which history begins, or cannot be added to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotBefore {
     #[error("upstream's events, its earlier state and the cache contradict each other in {0}")]
@@ -32,7 +32,7 @@ pub enum NotBefore {
 /// Without that state it would not be known which selectors an object matched before its first event. Of the states in
 /// between, nothing but the versions is kept: they are not read ([`super::Reader::exact`]).
 #[derive(Debug)]
-pub struct Past {
+pub struct Backfill {
     from: ResourceVersion,
     /// The state with which history begins, and the number of the first change after it.
     until: Snapshot,
@@ -53,7 +53,7 @@ struct Event {
     line: Bytes,
 }
 
-impl Past {
+impl Backfill {
     pub(super) fn new(from: ResourceVersion, until: Snapshot, first: u64, room: (usize, usize)) -> Self {
         let (events, changed, held) = Default::default();
         Self { from, until, first, events, changed, held, unchanged: 0, room }
@@ -212,7 +212,7 @@ mod tests {
     proptest! {
         /// A store that is filled later, at any of the versions, tells the same once its history begins earlier.
         #[test]
-        fn a_past_is_what_a_store_would_have_seen(
+        fn a_backfill_is_what_a_store_would_have_seen(
             names in proptest::collection::vec(0_u8..5, 1..40),
             cut in 0_usize..40,
         ) {
@@ -224,20 +224,20 @@ mod tests {
             for (kind, name, at) in events.iter().filter(|(.., at)| *at > filled) {
                 writer.apply(*kind, object(&schema, *name, *at), Bytes::from_static(b"line")).expect("in order");
             }
-            prop_assert_eq!(late.past(version(filled)).map(|past| past.from()), None);
+            prop_assert_eq!(late.backfill(version(filled)).map(|backfill| backfill.from()), None);
             if filled == 10 {
                 return Ok(());
             }
             prop_assert_eq!(late.after(version(10)), Err(Expired::BeforeFill));
-            let mut past = late.past(version(10)).expect("history was not trimmed");
+            let mut backfill = late.backfill(version(10)).expect("history was not trimmed");
             for (kind, name, at) in &events {
-                let is_before = past.push(*kind, object(&schema, *name, *at), Bytes::from_static(b"line"));
+                let is_before = backfill.push(*kind, object(&schema, *name, *at), Bytes::from_static(b"line"));
                 prop_assert_eq!(is_before, Ok(*at <= filled));
             }
             for name in 0..3 {
-                past.held(&Arc::new(object(&schema, name, 5))).expect("as it was");
+                backfill.held(&Arc::new(object(&schema, name, 5))).expect("as it was");
             }
-            prop_assert_eq!(late.prepend(past), Ok(()));
+            prop_assert_eq!(late.prepend(backfill), Ok(()));
             for after in 10..=early.progress().value() {
                 prop_assert_eq!(told(&late, after), told(&early, after));
             }
@@ -251,18 +251,18 @@ mod tests {
         let schema = schema();
         let filled = filled.iter().map(|(name, at)| Arc::new(object(&schema, *name, *at))).collect();
         let (_writer, reader) = at(&schema, filled, 20);
-        let mut past = reader.past(version(10)).expect("history was not trimmed");
+        let mut backfill = reader.backfill(version(10)).expect("history was not trimmed");
         for (kind, name, at) in events {
-            past.push(*kind, object(&schema, *name, *at), Bytes::new())?;
+            backfill.push(*kind, object(&schema, *name, *at), Bytes::new())?;
         }
-        held.iter().try_for_each(|(name, at)| past.held(&Arc::new(object(&schema, *name, *at))))?;
-        let prepended = reader.prepend(past);
+        held.iter().try_for_each(|(name, at)| backfill.held(&Arc::new(object(&schema, *name, *at))))?;
+        let prepended = reader.prepend(backfill);
         assert_eq!(reader.after(version(10)).is_ok(), prepended.is_ok());
         prepended
     }
 
     #[test]
-    fn a_past_that_cannot_have_led_to_the_cache_is_refused() {
+    fn a_backfill_that_cannot_have_led_to_the_cache_is_refused() {
         use ChangeKind::{Added, Deleted, Modified};
         let contradiction = |name: &str| Err(NotBefore::Contradiction(ObjectKey::new(None, name)));
         for (held, events, filled, expected) in [
@@ -285,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn a_past_has_no_more_than_history_may_hold() {
+    fn a_backfill_has_no_more_than_history_may_hold() {
         let (schema, limits) = (schema(), HistoryLimits { age: Duration::from_secs(300), bytes: 10_000 });
         let (_writer, reader) = store(schema.clone(), &Objects::default(), version(20), limits);
-        let mut past = reader.past(version(10)).expect("history was not trimmed");
-        let push = |past: &mut Past, at| past.push(ChangeKind::Added, object(&schema, 0, at), Bytes::new());
-        assert_eq!((push(&mut past, 11), push(&mut past, 12)), (Ok(true), Ok(true)));
-        assert_eq!(push(&mut past, 13), Err(NotBefore::TooLarge));
+        let mut backfill = reader.backfill(version(10)).expect("history was not trimmed");
+        let push = |backfill: &mut Backfill, at| backfill.push(ChangeKind::Added, object(&schema, 0, at), Bytes::new());
+        assert_eq!((push(&mut backfill, 11), push(&mut backfill, 12)), (Ok(true), Ok(true)));
+        assert_eq!(push(&mut backfill, 13), Err(NotBefore::TooLarge));
     }
 }

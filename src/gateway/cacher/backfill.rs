@@ -21,7 +21,7 @@ use base::{
     telemetry::{Chain, limit_reached},
 };
 use engine::{
-    reflector::{self, Failure, NoPast},
+    reflector::{self, Failure, NoBackfill},
     store::{NotBefore, Reader},
 };
 
@@ -39,21 +39,14 @@ const CLIENT_PART: usize = 2;
 /// The time until the next attempt, if upstream could not be asked.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
-/// What is wanted of the past of one store, from one fill to the next.
+/// What is wanted of the time before the fill of one store, from one fill to the next.
 #[derive(Debug)]
-pub(super) struct Past {
-    wanted: Mutex<Wanted>,
+pub(super) struct BackfillDemand {
+    /// The versions from which clients wait to resume.
+    wanted: Mutex<Vec<Want>>,
     state: watch::Sender<State>,
     /// Wakes the task that asks upstream.
     demand: Arc<Notify>,
-}
-
-/// The versions from which clients resume.
-#[derive(Debug, Default)]
-struct Wanted {
-    versions: Vec<Want>,
-    /// How many of them wait.
-    waiting: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +54,6 @@ struct Want {
     version: ResourceVersion,
     /// `None` if clients are not told apart.
     client: Option<ClientKey>,
-    /// Whether the client has nothing else meanwhile.
-    waits: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -102,26 +93,22 @@ pub enum Resumed {
 
 /// The place of a client's version among those that are wanted; given up when dropped.
 #[derive(Debug)]
-pub struct WantedVersion<'a> {
-    past: &'a Past,
+pub(super) struct WantedVersion<'a> {
+    backfill: &'a BackfillDemand,
     want: Want,
 }
 
-impl Past {
+impl BackfillDemand {
     pub(super) fn new(demand: Arc<Notify>) -> Self {
         Self { wanted: Mutex::default(), state: watch::Sender::default(), demand }
     }
 
-    /// Notes that a client resumes from `version`. If it `waits`, upstream is asked for the past.
-    pub(super) fn want(&self, version: ResourceVersion, client: Option<ClientKey>, waits: bool) -> WantedVersion<'_> {
-        let (want, mut wanted) = (Want { version, client, waits }, self.wanted());
-        wanted.versions.push(want);
-        wanted.waiting += usize::from(waits);
-        drop(wanted);
-        if waits {
-            self.demand.notify_one();
-        }
-        WantedVersion { past: self, want }
+    /// Notes that a client waits to resume from `version`: upstream is asked what happened before the fill.
+    pub(super) fn want(&self, version: ResourceVersion, client: Option<ClientKey>) -> WantedVersion<'_> {
+        let want = Want { version, client };
+        self.wanted().push(want);
+        self.demand.notify_one();
+        WantedVersion { backfill: self, want }
     }
 
     /// Ends all waits, because the gateway drains.
@@ -140,7 +127,7 @@ impl Past {
         let state = self.state.borrow().clone();
         let beginning = reader.begins_after();
         let Some(beginning) = beginning.filter(|_| state.has_attempts(|_| true, 1)) else {
-            if state.end.is_none() && self.wanted().waiting > 0 {
+            if state.end.is_none() && !self.wanted().is_empty() {
                 if beginning.is_some() {
                     limit_reached("history_extensions");
                 }
@@ -148,15 +135,13 @@ impl Past {
             }
             return None;
         };
-        let wanted = self.wanted();
+        if state.end.is_some() {
+            return None;
+        }
         let is_open = |want: &Want| {
             want.version < beginning && !state.is_too_old(want.version) && state.has_attempts_for(want.client)
         };
-        let mut wants: Vec<_> = wanted.versions.iter().copied().filter(is_open).collect();
-        drop(wanted);
-        if state.end.is_some() || !wants.iter().any(|want| want.waits) {
-            return None;
-        }
+        let mut wants: Vec<_> = self.wanted().iter().copied().filter(is_open).collect();
         wants.sort_unstable_by_key(|want| want.version);
         wants.dedup_by_key(|want| want.version);
         // The oldest one serves all; once that is too old, halves are tried.
@@ -172,7 +157,7 @@ impl Past {
         });
     }
 
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+    fn wanted(&self) -> MutexGuard<'_, Vec<Want>> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -199,25 +184,23 @@ impl State {
 }
 
 impl WantedVersion<'_> {
-    /// Resolves when history reaches back to the version, or is known never to. For a client that upstream answers
-    /// meanwhile also when no client waits any more: then upstream is not asked. Nor is it for a client that has used
-    /// its part of the attempts. The caller of one that waits must set a timeout.
+    /// Resolves when history reaches back to the version, or is known never to: upstream is not asked for a client that
+    /// has used its part of the attempts. The caller must set a timeout.
     pub(super) async fn resumed(&self, reader: &Reader) -> Resumed {
-        let Self { past, want: Want { version, client, waits } } = *self;
-        let mut state = past.state.subscribe();
+        let Self { backfill, want: Want { version, client } } = *self;
+        let mut state = backfill.state.subscribe();
         let decided = |state: &State| match state.end {
             _ if reader.after(version).is_ok() => Some(Resumed::Yes),
             Some(End::Draining) => Some(Resumed::Draining),
             Some(End::Exhausted) => Some(Resumed::No),
             None if state.is_too_old(version) || !is_before_history(version, reader) => Some(Resumed::No),
             None if !state.has_attempts_for(client) => Some(Resumed::No),
-            None if !waits && past.wanted().waiting == 0 => Some(Resumed::No),
             None => None,
         };
-        // The sender lives as long as `past` does, so waiting cannot fail.
+        // The sender lives as long as `backfill` does, so waiting cannot fail.
         let state = state.wait_for(|state| decided(state).is_some()).await;
         let resumed = state.ok().and_then(|state| decided(&state)).unwrap_or(Resumed::No);
-        if waits && resumed == Resumed::No && !past.state.borrow().has_attempts_for(client) {
+        if resumed == Resumed::No && !backfill.state.borrow().has_attempts_for(client) {
             limit_reached("history_extensions");
         }
         resumed
@@ -226,16 +209,9 @@ impl WantedVersion<'_> {
 
 impl Drop for WantedVersion<'_> {
     fn drop(&mut self) {
-        let mut wanted = self.past.wanted();
-        wanted.waiting -= usize::from(self.want.waits);
-        if let Some(at) = wanted.versions.iter().position(|want| *want == self.want) {
-            wanted.versions.swap_remove(at);
-        }
-        let was_last = self.want.waits && wanted.waiting == 0;
-        drop(wanted);
-        if was_last {
-            // Those that do not wait themselves look again.
-            self.past.state.send_modify(|_| {});
+        let mut wanted = self.backfill.wanted();
+        if let Some(at) = wanted.iter().position(|want| *want == self.want) {
+            wanted.swap_remove(at);
         }
     }
 }
@@ -243,19 +219,19 @@ impl Drop for WantedVersion<'_> {
 impl Instance {
     /// Lets history begin earlier, as long as clients wait for that.
     pub(super) async fn extend_history(&self) {
-        while let Some((from, client)) = self.past.next(&self.reader) {
+        while let Some((from, client)) = self.backfill.next(&self.reader) {
             let until = self.reader.begins_after();
             let mut lists = false;
             // Boxed: it is rare, and the task of every store would carry its size.
             let extended = timeout(ATTEMPT_MAX, Box::pin(self.extend_to(from, &mut lists))).await;
-            let extended = extended.unwrap_or(Err(NoPast::TooSlow));
+            let extended = extended.unwrap_or(Err(NoBackfill::TooSlow));
             let outcome = match &extended {
                 Ok(()) => "made",
-                Err(NoPast::Upstream(Failure::Expired)) => "forgotten",
-                Err(NoPast::Unusable(NotBefore::TooLarge)) => "too_large",
-                Err(NoPast::Unusable(_)) => "contradiction",
-                Err(NoPast::Unconfirmed) => "unconfirmed",
-                Err(NoPast::Upstream(_) | NoPast::TooSlow) => "failed",
+                Err(NoBackfill::Upstream(Failure::Expired)) => "forgotten",
+                Err(NoBackfill::Unusable(NotBefore::TooLarge)) => "too_large",
+                Err(NoBackfill::Unusable(_)) => "contradiction",
+                Err(NoBackfill::Unconfirmed) => "unconfirmed",
+                Err(NoBackfill::Upstream(_) | NoBackfill::TooSlow) => "failed",
             };
             self.metrics.history_extended(outcome);
             match &extended {
@@ -264,29 +240,31 @@ impl Instance {
                 Err(error) => tracing::info!(resource = %self.resource, version = %from, error = %Chain(error),
                     "history cannot begin earlier; watches that resume from there are forwarded"),
             }
-            let is_too_old =
-                matches!(extended, Err(NoPast::Upstream(Failure::Expired) | NoPast::Unusable(_) | NoPast::TooSlow));
+            let is_too_old = matches!(
+                extended,
+                Err(NoBackfill::Upstream(Failure::Expired) | NoBackfill::Unusable(_) | NoBackfill::TooSlow)
+            );
             // Wakes those that wait, also for what has been made.
-            self.past.over(Attempt { client, lists }, is_too_old.then_some(from));
+            self.backfill.over(Attempt { client, lists }, is_too_old.then_some(from));
             match extended {
-                Err(NoPast::Unconfirmed) => self.past.end(),
-                Err(NoPast::Upstream(_)) if !is_too_old => sleep(ASKED_AGAIN).await,
+                Err(NoBackfill::Unconfirmed) => self.backfill.end(),
+                Err(NoBackfill::Upstream(_)) if !is_too_old => sleep(ASKED_AGAIN).await,
                 Ok(()) | Err(_) => {}
             }
         }
     }
 
     /// Sets `lists` before upstream lists all objects.
-    async fn extend_to(&self, from: ResourceVersion, lists: &mut bool) -> Result<(), NoPast> {
-        let past = self.reader.past(from).ok_or(NotBefore::Trimmed)?;
-        let past = reflector::past_events(&self.upstream, self.schema(), past).await?;
+    async fn extend_to(&self, from: ResourceVersion, lists: &mut bool) -> Result<(), NoBackfill> {
+        let backfill = self.reader.backfill(from).ok_or(NotBefore::Trimmed)?;
+        let backfill = reflector::backfill_events(&self.upstream, self.schema(), backfill).await?;
         *lists = true;
-        let past = reflector::past_state(&self.upstream, self.schema(), past).await?;
+        let backfill = reflector::backfill_state(&self.upstream, self.schema(), backfill).await?;
         // What upstream said may be of another storage than the one of the fill.
         if self.was_rolled_back() {
             return Err(Failure::Unavailable.into());
         }
-        Ok(self.reader.prepend(past)?)
+        Ok(self.reader.prepend(backfill)?)
     }
 }
 
@@ -302,51 +280,48 @@ mod tests {
     }
 
     /// Of a store that was filled at version 50.
-    fn scene() -> (Past, Reader) {
+    fn scene() -> (BackfillDemand, Reader) {
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 1 << 20 };
         let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));
         let (_, reader) = store(schema, &Objects::default(), version(50), limits);
-        (Past::new(Arc::default()), reader)
+        (BackfillDemand::new(Arc::default()), reader)
     }
 
-    fn forgotten(past: &Past, up_to: u64) {
-        past.over(Attempt { client: None, lists: false }, Some(version(up_to)));
+    fn forgotten(backfill: &BackfillDemand, up_to: u64) {
+        backfill.over(Attempt { client: None, lists: false }, Some(version(up_to)));
     }
 
-    fn next(past: &Past, reader: &Reader) -> Option<u64> {
-        past.next(reader).map(|(version, _)| version.value())
+    fn next(backfill: &BackfillDemand, reader: &Reader) -> Option<u64> {
+        backfill.next(reader).map(|(version, _)| version.value())
     }
 
     #[test]
-    fn upstream_is_asked_only_while_a_client_waits_and_then_for_all() {
-        let (past, reader) = scene();
-        let others: Vec<_> = [10, 20, 60].map(|other| past.want(version(other), None, false)).into();
-        assert_eq!(next(&past, &reader), None);
-        let waits = past.want(version(30), None, true);
-        assert_eq!(next(&past, &reader), Some(10));
-        drop(others);
-        assert_eq!(next(&past, &reader), Some(30));
-        drop(waits);
-        assert_eq!(next(&past, &reader), None);
-        assert!(past.wanted().versions.is_empty());
+    fn upstream_is_asked_for_all_clients_that_wait() {
+        let (backfill, reader) = scene();
+        assert_eq!(next(&backfill, &reader), None);
+        let waiting: Vec<_> = [30, 10, 60].map(|wanted| backfill.want(version(wanted), None)).into();
+        assert_eq!(next(&backfill, &reader), Some(10));
+        drop(waiting);
+        assert_eq!(next(&backfill, &reader), None);
+        assert!(backfill.wanted().is_empty());
     }
 
     #[test]
     fn forgotten_versions_are_left_out_half_by_half() {
-        let (past, reader) = scene();
-        let _waiting: Vec<_> = (1..=40).map(|wanted| past.want(version(wanted), None, true)).collect();
+        let (backfill, reader) = scene();
+        let _waiting: Vec<_> = (1..=40).map(|wanted| backfill.want(version(wanted), None)).collect();
         let mut asked = Vec::new();
-        while let Some(next) = next(&past, &reader) {
+        while let Some(next) = next(&backfill, &reader) {
             asked.push(next);
-            forgotten(&past, next);
+            forgotten(&backfill, next);
         }
         assert_eq!(asked, [1, 21, 31, 36, 39, 40]);
     }
 
     #[test]
     fn attempts_are_limited() {
-        let (past, reader) = scene();
-        let waiting: Vec<_> = (1..=49).map(|wanted| past.want(version(wanted), None, true)).collect();
+        let (backfill, reader) = scene();
+        let waiting: Vec<_> = (1..=49).map(|wanted| backfill.want(version(wanted), None)).collect();
         let attempts = |count: usize, lists: usize| {
             (0..count).map(|number| Attempt { client: None, lists: number < lists }).collect::<Vec<_>>()
         };
@@ -355,8 +330,8 @@ mod tests {
             (attempts(LISTS_MAX, LISTS_MAX), None),
             (attempts(ATTEMPTS_MAX, 0), None),
         ] {
-            past.state.send_replace(State { attempts: made, ..State::default() });
-            assert_eq!(next(&past, &reader), wanted);
+            backfill.state.send_replace(State { attempts: made, ..State::default() });
+            assert_eq!(next(&backfill, &reader), wanted);
         }
         assert_eq!(waiting[0].resumed(&reader).now_or_never(), Some(Resumed::No));
     }
@@ -366,61 +341,48 @@ mod tests {
     fn no_client_uses_up_the_attempts_alone() {
         let [hostile, jane] = ["hostile", "jane"].map(|name| Some(ClientKey::of(&name)));
         for lists in [true, false] {
-            let (past, reader) = scene();
-            let of_jane = past.want(version(49), jane, false);
+            let (backfill, reader) = scene();
+            let of_jane = backfill.want(version(49), jane);
             let mut most = 0;
-            let mut waits = past.want(version(48), hostile, true);
-            while let Some((from, client)) = past.next(&reader) {
-                assert_eq!((from, client), (version(48 - most), hostile));
+            let mut waits = backfill.want(version(48), hostile);
+            while let Some((from, client)) = backfill.next(&reader).filter(|(_, client)| *client == hostile) {
+                assert_eq!(from, version(48 - most));
                 assert_eq!(waits.resumed(&reader).now_or_never(), None);
-                past.over(Attempt { client, lists }, None);
+                backfill.over(Attempt { client, lists }, None);
                 most += 1;
-                waits = past.want(version(48 - most), hostile, true);
+                waits = backfill.want(version(48 - most), hostile);
             }
             assert_eq!(most, if lists { 2 } else { 8 });
             assert_eq!(waits.resumed(&reader).now_or_never(), Some(Resumed::No));
-            let covered = past.want(version(50), hostile, true);
+            let covered = backfill.want(version(50), hostile);
             assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
             // Others are still served, from the oldest of their own versions.
             let mut resumed = Box::pin(of_jane.resumed(&reader));
             assert_eq!((&mut resumed).now_or_never(), None);
-            let _older = past.want(version(40), jane, true);
-            assert_eq!(past.next(&reader), Some((version(40), jane)));
+            let _older = backfill.want(version(40), jane);
+            assert_eq!(backfill.next(&reader), Some((version(40), jane)));
         }
     }
 
     #[test]
     fn clients_that_are_not_told_apart_have_all_attempts() {
-        let (past, reader) = scene();
-        let _waits = past.want(version(10), None, true);
-        (1..LISTS_MAX).for_each(|_| past.over(Attempt { client: None, lists: true }, None));
-        assert_eq!(next(&past, &reader), Some(10));
+        let (backfill, reader) = scene();
+        let _waits = backfill.want(version(10), None);
+        (1..LISTS_MAX).for_each(|_| backfill.over(Attempt { client: None, lists: true }, None));
+        assert_eq!(next(&backfill, &reader), Some(10));
     }
 
     #[test]
     fn waits_end_when_it_is_known_that_they_are_in_vain_and_when_the_gateway_drains() {
-        let (past, reader) = scene();
-        let [old, newer, covered] = [20, 30, 50].map(|wanted| past.want(version(wanted), None, true));
+        let (backfill, reader) = scene();
+        let [old, newer, covered] = [20, 30, 50].map(|wanted| backfill.want(version(wanted), None));
         let mut waits = Box::pin(newer.resumed(&reader));
         assert_eq!((&mut waits).now_or_never(), None);
-        forgotten(&past, 20);
+        forgotten(&backfill, 20);
         assert_eq!((&mut waits).now_or_never(), None);
         assert_eq!(old.resumed(&reader).now_or_never(), Some(Resumed::No));
         assert_eq!(covered.resumed(&reader).now_or_never(), Some(Resumed::Yes));
-        past.drain();
+        backfill.drain();
         assert_eq!(waits.now_or_never(), Some(Resumed::Draining));
-    }
-
-    #[test]
-    fn clients_that_upstream_answers_do_not_wait_for_what_no_other_waits_for() {
-        let (past, reader) = scene();
-        let (waiting, answered) = (past.want(version(20), None, true), past.want(version(30), None, false));
-        let mut resumed = Box::pin(answered.resumed(&reader));
-        assert_eq!((&mut resumed).now_or_never(), None);
-        // The attempt from 20 fails, and its client gives up.
-        forgotten(&past, 20);
-        assert_eq!((&mut resumed).now_or_never(), None);
-        drop(waiting);
-        assert_eq!(resumed.now_or_never(), Some(Resumed::No));
     }
 }
