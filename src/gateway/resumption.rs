@@ -119,18 +119,20 @@ impl Resumption {
 /// When to look first whether memory can go on with a watch that was forwarded for this reason; `None` if the reason
 /// does not lie in the cache, or is to stay.
 fn first_look(why: ForwardReason) -> Option<Range<u64>> {
-    match why {
+    let was_not_there = matches!(
+        why,
         ForwardReason::CacheFilling
-        | ForwardReason::FillFailed
-        | ForwardReason::Undiscovered
-        | ForwardReason::UnknownResource
-        | ForwardReason::BeforeFill
-        | ForwardReason::OutsideHistory => Some(LOOK_AFTER),
-        ForwardReason::NotReached | ForwardReason::NoBookmark | ForwardReason::Unproven | ForwardReason::Stale => {
-            Some(LOOK_LATER)
-        }
-        _ => None,
-    }
+            | ForwardReason::FillFailed
+            | ForwardReason::Undiscovered
+            | ForwardReason::UnknownResource
+            | ForwardReason::BeforeFill
+            | ForwardReason::OutsideHistory
+    );
+    let was_there = matches!(
+        why,
+        ForwardReason::NotReached | ForwardReason::NoBookmark | ForwardReason::Unproven | ForwardReason::Stale
+    );
+    if was_not_there { Some(LOOK_AFTER) } else { was_there.then_some(LOOK_LATER) }
 }
 
 fn random(milliseconds: Range<u64>) -> Duration {
