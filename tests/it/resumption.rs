@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_fanout::sim::{Features, Refusal, Sim};
+use kube_fanout::sim::{Refusal, Sim};
 use serde_json::Value;
 use tokio::{join, time::Instant};
 
@@ -27,13 +27,7 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 
 /// A cold gateway whose fills stop at their first request, and whose reads do not wait for fills.
 async fn cold() -> World {
-    cold_with(Features::default()).await
-}
-
-async fn cold_with(features: Features) -> World {
-    let sim = Sim::new();
-    sim.set_features(features);
-    let world = World::start_with(sim, |config| config.reads.fill_wait = Duration::ZERO).await;
+    let world = World::start_with(Sim::new(), |config| config.reads.fill_wait = Duration::ZERO).await;
     world.create_pod("default", "a", "x");
     world.create_pod("kube-system", "b", "y");
     world.sim.hold_requests("list", "pods");
@@ -143,21 +137,6 @@ async fn a_quiet_watch_from_before_the_fill_ends_after_its_bookmark() {
     filled(&world).await;
     let (events, _) = ended(watch).await;
     assert!(events.starts_with(r#"{"type":"BOOKMARK""#) && events.lines().count() == 1, "{events}");
-}
-
-#[tokio::test]
-async fn a_watch_does_not_end_before_its_initial_events_do() {
-    // No bookmark ends them.
-    let world = cold_with(Features::old()).await;
-    let mut watch = world.client().watch(&from(0)).await;
-    filled(&world).await;
-    for _ in 0..2 {
-        assert!(watch.line().await.unwrap().unwrap().starts_with(r#"{"type":"ADDED""#));
-    }
-    skip(SETTLED).await;
-    world.label_pod("default/a", "z");
-    let (events, _) = ended(watch).await;
-    assert!(events.starts_with(r#"{"type":"MODIFIED""#) && events.lines().count() == 1, "{events}");
 }
 
 #[tokio::test]
