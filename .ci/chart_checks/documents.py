@@ -85,7 +85,7 @@ def schema_knows_every_field() -> list[str]:
 
 def versions() -> list[str]:
     """The chart installs the version that is in the tree."""
-    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     places = {
         "helm/Chart.yaml": yaml.safe_load((FOLDER / "Chart.yaml").read_text())["appVersion"],
         "config/static-pod.yaml": re.findall(r"image: kube-fanout:(\S+)", (ROOT / "config/static-pod.yaml").read_text())[0],

@@ -22,7 +22,7 @@ from ports import free_ports
 
 WITHIN = 120
 HOST = f"{NAME}.{NAMESPACE}.svc"
-VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["version"]
+VERSION = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 
 
 class Gateway:
