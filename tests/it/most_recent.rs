@@ -69,7 +69,7 @@ async fn memory_that_is_proven_gives_upstream_s_own_bytes() {
     ] {
         world.assert_same(path, &Route::Served).await;
     }
-    // Only a small watch learns that other resources have increased the version.
+    // Only a progress probe learns that other resources have increased the version.
     world.sim.skip_revisions(10);
     let answer = asked(&world, LIST).await;
     assert_eq!((version(&answer), answer.route), (world.sim.revision(), Route::Served));

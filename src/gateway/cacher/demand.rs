@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// How long the duration of a proof predicts the duration of the next one.
 const RECENT: Duration = Duration::from_secs(10);
-/// Reads within this time could share a proof: a small watch takes as long.
+/// Reads within this time could share a proof: a progress probe takes as long.
 const TOGETHER: Duration = Duration::from_secs(1);
 /// The maximum number of reads that are remembered: a hundred justify a proof as well as a thousand.
 const ASKED_MAX: usize = 100;

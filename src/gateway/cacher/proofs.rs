@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
+    progress_probe::{Stretch, progress_probe},
     schema_proof::SchemaProof,
-    small_watch::{Stretch, small_watch},
 };
 use base::{
     apimachinery::ResourceVersion,
@@ -25,15 +25,15 @@ use engine::{
 
 /// The maximum time for upstream to report its head version: more than it needs, less than a client waits.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-/// The maximum time for the store to apply the changes that the small watch showed.
+/// The maximum time for the store to apply the changes that the progress probe showed.
 const CATCH_UP_MAX: Duration = Duration::from_secs(3);
-/// A shared small watch may have been opened too early to reach the version; a second one is opened after the call.
+/// A shared progress probe may have been opened too early to reach the version; a second one is opened after the call.
 const SMALL_WATCHES_MAX: usize = 2;
 /// The maximum number of gets and lists of one resource that wait for a proof: as many as a gateway has connections by
 /// default.
 pub const PROOF_WAITERS_MAX: usize = 10_000;
-/// How long the store's own watch may take to reach the head version before a small watch is opened. On a busy resource
-/// it takes milliseconds, while a small watch always takes a second.
+/// How long the store's own watch may take to reach the head version before a progress probe is opened. On a busy
+/// resource it takes milliseconds, while a progress probe always takes a second.
 const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
 
 /// Why the store could not be proven to be recent. The request is forwarded.
@@ -64,11 +64,11 @@ pub(super) struct Candidate<'a> {
     /// watches would take seconds and show nothing (seen on 1.20).
     pub(super) has_watch_list: bool,
     pub(super) schema: &'a SchemaProof,
-    /// How long to wait for the store's own watch if small watches are of no use.
+    /// How long to wait for the store's own watch if progress probes are of no use.
     pub(super) own_watch: Duration,
 }
 
-/// What a small watch showed: a store that has the last change before the stretch is complete up to the end of the
+/// What a progress probe showed: a store that has the last change before the stretch is complete up to the end of the
 /// stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Proof {
@@ -81,7 +81,7 @@ struct Proof {
 pub(super) struct Proofs {
     /// One request for the head version serves all callers that were waiting when it was sent.
     head: SingleFlight<Result<ResourceVersion, Failure>>,
-    /// Only one small watch is open at a time; its bookmark serves all callers.
+    /// Only one progress probe is open at a time; its bookmark serves all callers.
     bookmark: SingleFlight<Option<Proof>>,
     /// Findings for the reflectors of the resource.
     evidence: Evidence,
@@ -151,7 +151,7 @@ impl Proofs {
             tokio::select! {
                 biased;
                 () = store.reader.reached(head) => {}
-                () = self.small_watches(head, upstream, store) => {}
+                () = self.progress_probees(head, upstream, store) => {}
             }
             Ok(())
         };
@@ -193,8 +193,8 @@ impl Proofs {
         is_current
     }
 
-    /// Returns when further small watches would not help.
-    async fn small_watches(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
+    /// Returns when further progress probes would not help.
+    async fn progress_probees(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
         if !store.has_watch_list {
             return sleep(store.own_watch).await;
         }
@@ -230,7 +230,7 @@ impl Proofs {
         Ok(head)
     }
 
-    /// Applies the result of a small watch to the store.
+    /// Applies the result of a progress probe to the store.
     async fn catch_up(&self, upstream: &impl ListWatch, store: &Candidate<'_>) {
         let Some(proof) = self.bookmark.ask(|| proof(upstream, store.reader)).await else { return };
         // A watch from before a rollback says nothing about a store that was filled after it.
@@ -244,11 +244,11 @@ impl Proofs {
     }
 }
 
-/// The result of a small watch from the store's version.
+/// The result of a progress probe from the store's version.
 async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let asked_at = Instant::now();
     let (last_change, start) = reader.last_change_and_progress();
-    let shown = small_watch(upstream, reader.schema(), start, last_change).await;
+    let shown = progress_probe(upstream, reader.schema(), start, last_change).await;
     shown.ok().flatten().map(|shown| Proof { shown, asked_at })
 }
 

@@ -25,10 +25,10 @@ use base::{
 
 use super::{
     BoxError, BuildError, RequestBody,
-    belief::Belief,
+    acceptance::Acceptance,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, Way, dial},
-    era::Era,
+    generation::Generation,
     presented::Presented,
     response_body::Received,
     servers::{Choice, Route, Servers},
@@ -45,8 +45,8 @@ pub(super) struct Access {
     /// `None` if there is only the address of the configuration.
     servers: Option<Servers>,
     /// Which servers connections may go to; `None` for each that is of the cluster.
-    belief: Option<Belief>,
-    era: Era,
+    acceptance: Option<Acceptance>,
+    generation: Generation,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -60,28 +60,28 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The server and the gateway's own credentials. Connections break when `era` ends.
+    /// The server and the gateway's own credentials. Connections break when `generation` ends.
     pub(super) fn new(
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        era: Era,
+        generation: Generation,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
         let shown = certificate.as_ref().map(|certificate| certificate.presented());
-        Ok(Self { certificate, ..Self::build(config, sockets, servers, era, shown)? })
+        Ok(Self { certificate, ..Self::build(config, sockets, servers, generation, shown)? })
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
-        Self::build(anonymous(&self.config), sockets, servers, era, None)
+        let (sockets, servers, generation) = (self.sockets.clone(), self.servers.clone(), self.generation.clone());
+        Self::build(anonymous(&self.config), sockets, servers, generation, None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, certificate: Arc<Presented>) -> Result<Self, BuildError> {
-        let (sockets, servers, era) = (self.sockets.clone(), self.servers.clone(), self.era.clone());
-        Self::build(anonymous(&self.config), sockets, servers, era, Some(certificate))
+        let (sockets, servers, generation) = (self.sockets.clone(), self.servers.clone(), self.generation.clone());
+        Self::build(anonymous(&self.config), sockets, servers, generation, Some(certificate))
     }
 
     /// New connections show `certificate`, in place of the one in the configuration.
@@ -89,7 +89,7 @@ impl Access {
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        era: Era,
+        generation: Generation,
         certificate: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
@@ -120,14 +120,14 @@ impl Access {
             config,
             sockets,
             servers,
-            belief: None,
-            era,
+            acceptance: None,
+            generation,
         })
     }
 
     /// The same, but with connections only to servers that accept the identity.
-    pub(super) fn only_to(self, belief: &Belief) -> Self {
-        Self { belief: Some(belief.clone()), ..self }
+    pub(super) fn only_to(self, acceptance: &Acceptance) -> Self {
+        Self { acceptance: Some(acceptance.clone()), ..self }
     }
 
     /// Makes new connections use the current content of the client certificate's files, if it is in files.
@@ -142,8 +142,8 @@ impl Access {
     }
 
     /// The cluster that upstream is now.
-    pub(super) fn era(&self) -> &Era {
-        &self.era
+    pub(super) fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     /// Several servers in place of the address of the configuration.
@@ -153,14 +153,14 @@ impl Access {
 
     /// Whether connections may go to some of several servers only.
     pub(super) fn is_partial(&self) -> bool {
-        self.servers.is_some() && self.belief.is_some()
+        self.servers.is_some() && self.acceptance.is_some()
     }
 
     /// `choice` is among several servers.
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
         let way = match self.servers.clone() {
-            Some(servers) => Way::Servers(Route { servers, choice, belief: self.belief.clone() }),
-            None => Way::Address { era: self.era.clone(), belief: self.belief.clone() },
+            Some(servers) => Way::Servers(Route { servers, choice, acceptance: self.acceptance.clone() }),
+            None => Way::Address { generation: self.generation.clone(), acceptance: self.acceptance.clone() },
         };
         let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
         Dialer::new(dial, tls, server_name, protocols, way, self.certificate.clone())

@@ -32,17 +32,17 @@ use base::config::Redacted;
 
 use super::{
     BoxError, BuildError,
-    belief::Belief,
+    acceptance::Acceptance,
     breaker::Breaks,
     client_certificate::ClientCertificate,
-    era::{Breakable, Broken, Era},
+    generation::{Breakable, Broken, Generation},
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
 };
 
 /// Time limit for TCP, proxy and TLS handshake together: long enough for a slow proxy, short enough to answer with 503.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The place of the server in a belief about one.
+/// The place of the server in an acceptance about one.
 const ONLY: usize = 0;
 /// The HTTP versions that are offered to upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +65,10 @@ pub(super) struct Dialer {
 /// Where connections lead, and what breaks them.
 #[derive(Clone, Debug)]
 pub(super) enum Way {
-    /// The address of the configuration. With a belief, only if the server there accepts the identity.
+    /// The address of the configuration. With an acceptance, only if the server there accepts the identity.
     Address {
-        era: Era,
-        belief: Option<Belief>,
+        generation: Generation,
+        acceptance: Option<Acceptance>,
     },
     Servers(Route),
 }
@@ -134,11 +134,11 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, address: Uri) -> Self::Future {
         let route = match &self.way {
             Way::Servers(route) => route.clone(),
-            Way::Address { era, belief } => {
-                let belief = belief.clone();
-                let accepted = belief.as_ref().map(|belief| belief.token(ONLY));
-                let breaks = Breaks::by([Some(era.token()), self.token(), accepted].into_iter().flatten());
-                let check = move || belief.as_ref().map_or(Ok(()), |belief| belief.check(ONLY));
+            Way::Address { generation, acceptance } => {
+                let acceptance = acceptance.clone();
+                let accepted = acceptance.as_ref().map(|acceptance| acceptance.token(ONLY));
+                let breaks = Breaks::by([Some(generation.token()), self.token(), accepted].into_iter().flatten());
+                let check = move || acceptance.as_ref().map_or(Ok(()), |acceptance| acceptance.check(ONLY));
                 if let Err(error) = check() {
                     return Box::pin(async move { Err(error.into()) });
                 }

@@ -6,7 +6,7 @@ use rustls::{AlertDescription, CertificateError};
 
 use super::{
     BoxError, TroubleKind,
-    belief::NotAccepted,
+    acceptance::NotAccepted,
     dialer::{ConnectTimedOut, ConnectionUse},
     exclusive::ExchangeError,
     servers::NoServer,

@@ -10,17 +10,17 @@
 //! (`pool`). TLS, rotating credentials, exec plugins and proxies come from kube-client's configuration. Answers have no
 //! time limit, since watches and logs can last arbitrarily long; dead connections are detected by pings and keep-alive.
 
+mod acceptance;
 mod access;
 mod advice;
-mod belief;
 mod breaker;
 mod build_error;
 mod client_certificate;
 mod delivery;
 mod dialer;
-mod era;
 mod error;
 mod exclusive;
+mod generation;
 mod hop;
 mod identity;
 mod lasting;
@@ -71,7 +71,7 @@ pub use socket::{Socket, SocketOpener};
 pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
-use era::Era;
+use generation::Generation;
 use identity::Exposed;
 use lasting::Current;
 use probed::Probed;
@@ -119,8 +119,12 @@ impl Connector {
         servers: &[ServerAddress],
         sockets: Option<SocketOpener>,
     ) -> Result<Self, BuildError> {
-        let access =
-            Access::new(config.clone(), sockets.unwrap_or_else(socket::tcp), Servers::new(servers), Era::default())?;
+        let access = Access::new(
+            config.clone(),
+            sockets.unwrap_or_else(socket::tcp),
+            Servers::new(servers),
+            Generation::default(),
+        )?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
 
@@ -130,7 +134,7 @@ impl Connector {
     /// # Errors
     /// The configuration cannot be used.
     pub fn beside(&self, config: &kube_client::Config) -> Result<Self, BuildError> {
-        let access = Access::new(config.clone(), socket::tcp(), None, self.shared.access.era().clone())?;
+        let access = Access::new(config.clone(), socket::tcp(), None, self.shared.access.generation().clone())?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
 
@@ -148,7 +152,7 @@ impl Connector {
     /// Breaks all connections, and those of connectors made by [`Self::beside`], because the cluster behind them was
     /// replaced. Forgets what was learned of clients there. Later requests are sent on new connections.
     pub fn break_all(&self) {
-        self.shared.access.era().end();
+        self.shared.access.generation().end();
         if let Some(servers) = self.servers() {
             servers.break_all();
         }

@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use super::{
     account::Asked,
     body::Inner,
+    cache_lookup,
     context::RequestContext,
-    filling,
     permission::Granted,
     record::Record,
     refusal::{Refusal, Unserved},
@@ -108,8 +108,8 @@ impl Stages {
             return Err(ForwardReason::Representation.into());
         };
         self.accounts.can_log()?;
-        let held = || filling::held(&self.cachers, &route);
-        let lot = || filling::lot(&self.cachers, &route);
+        let held = || cache_lookup::held(&self.cachers, &route);
+        let lot = || cache_lookup::lot(&self.cachers, &route);
         // No review is sent for a cache that is not there.
         let unanswerable = || (held().is_none() && lot().is_none()).then_some(ForwardReason::CacheFilling);
         record.enter(Stage::Authorize);

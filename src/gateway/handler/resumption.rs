@@ -17,8 +17,8 @@ use http::Request;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
+    cache_lookup,
     context::RequestContext,
-    filling,
     route::{self, ReadOptions, Route},
     stages::Stages,
 };
@@ -104,7 +104,7 @@ impl Resumption {
             return false;
         }
         // Without a limit it waits for nothing.
-        let found = filling::find(&stages.cachers, target, representations, None).now_or_never();
+        let found = cache_lookup::find(&stages.cachers, target, representations, None).now_or_never();
         let Some(Ok((instance, _))) = found else { return false };
         let is_possible = !instance.refuses_watches()
             && instance.reaches_back_to(version)

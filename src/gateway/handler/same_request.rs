@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 
 use http::{HeaderMap, Method, Request, header};
 
-use super::{filling, route};
+use super::{cache_lookup, route};
 use crate::{authn::Authenticator, authz::agreement, listener, serve};
 use base::apimachinery::{ObjectKey, RequestInfo};
 
@@ -29,7 +29,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     check_identity(&given, request.headers(), credentials.impersonates());
     let Ok(route) = route::decide(&request, &info, &HashSet::new()) else { return Vec::new() };
     // The result does not matter, only that it does not panic.
-    filling::wait(&route.options, CONFIG);
+    cache_lookup::wait(&route.options, CONFIG);
     if credentials.impersonates() {
         return Vec::new();
     }

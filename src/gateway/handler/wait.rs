@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
+    cache_lookup,
     context::RequestContext,
-    filling,
     refusal::{Refusal, Unserved},
     route::{ReadOptions, ReadVerb, Route},
     stages::Stages,
@@ -37,7 +37,7 @@ impl Stages {
             Err(ForwardReason::CacheFilling) => Some(ForwardReason::CacheFilling),
             Err(_) => None,
             Ok((instance, _)) => {
-                let version = filling::resumed_from(options)?;
+                let version = cache_lookup::resumed_from(options)?;
                 let waits = instance.is_before_history(version) && self.forward.is_scarce_for(client);
                 waits.then_some(ForwardReason::BeforeFill)
             }
@@ -69,19 +69,20 @@ impl Stages {
     ) -> Result<Waited, Unserved> {
         let Route { target, options, representations, .. } = route;
         let config = self.settings.reads();
-        let resumed = || filling::wait_resumed(options, config).filter(|_| self.forward.is_scarce_for(client));
-        let limit = context.received + filling::wait(options, config).or_else(resumed).ok_or(why)?;
+        let resumed = || cache_lookup::wait_resumed(options, config).filter(|_| self.forward.is_scarce_for(client));
+        let limit = context.received + cache_lookup::wait(options, config).or_else(resumed).ok_or(why)?;
         let _waiting = self.accounts.wait(client).map_err(|_| why)?;
         let share = match self.accounts.take(client) {
             Err(_) if options.verb() != ReadVerb::Watch => return Err(why.into()),
             taken => taken?,
         };
-        let (instance, representation) = match filling::find(&self.cachers, target, representations, Some(limit)).await
+        let (instance, representation) = match cache_lookup::find(&self.cachers, target, representations, Some(limit))
+            .await
         {
             Err(ForwardReason::Draining) if options.verb() == ReadVerb::Watch => return Err(Refusal::Draining.into()),
             found => found?,
         };
-        if let Some(version) = filling::resumed_from(options)
+        if let Some(version) = cache_lookup::resumed_from(options)
             && instance.is_before_history(version)
             && self.cachers.resumed(&instance, version, client, limit).await == Resumed::Draining
         {

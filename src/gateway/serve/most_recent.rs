@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(of(2, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
         assert_eq!(of(228, 1), Choice::Prove(Worth::Quick, milliseconds(456)));
         assert_eq!(of(229, 1), Choice::Forward(ForwardReason::MostRecentQuiet));
-        // A small watch takes a second: worthwhile for clients that would queue at the API server.
+        // A progress probe takes a second: worthwhile for clients that would queue at the API server.
         assert_eq!(of(1200, 5), Choice::Forward(ForwardReason::MostRecentQuiet));
         assert_eq!(of(1200, 6), Choice::Prove(Worth::Shared, milliseconds(2736)));
         assert_eq!(of(1200, 10_000), Choice::Prove(Worth::Shared, WITHIN_MAX_AUTO));

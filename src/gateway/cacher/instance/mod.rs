@@ -48,13 +48,14 @@ use engine::{
 
 /// How long a read waits for a version, as in an API server (read-path 1.1).
 const REACH_MAX: Duration = Duration::from_secs(3);
-/// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if small watches are of no
-/// use: the default of the time that reads wait for a version.
+/// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if progress probes are of
+/// no use: the default of the time that reads wait for a version.
 const OWN_WATCH_WAIT: Duration = Duration::from_millis(100);
-/// The typical duration of a small watch on a current API server (0.6 to 1.9 s on 1.36).
+/// The typical duration of a progress probe on a current API server (0.6 to 1.9 s on 1.36).
 const SMALL_WATCH_TAKES: Duration = Duration::from_millis(1200);
 
-/// The expected wait for a quiet resource's own watch, if small watches are of no use: it gets one bookmark per minute.
+/// The expected wait for a quiet resource's own watch, if progress probes are of no use: it gets one bookmark per
+/// minute.
 const OWN_WATCH_TAKES: Duration = Duration::from_secs(60);
 
 /// One resource in memory. Lasts from one fill to the next, unless that fill is bridged: then the same instance goes

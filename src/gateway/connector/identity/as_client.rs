@@ -42,7 +42,12 @@ impl AsClient {
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let turns = Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait").with_common(COMMON);
         let connections = Connections::new(&access, target, LIMITS);
-        Ok(Self { connections, unknown, known_tokens: KnownTokens::new(access.era().clone()), turns: Arc::new(turns) })
+        Ok(Self {
+            connections,
+            unknown,
+            known_tokens: KnownTokens::new(access.generation().clone()),
+            turns: Arc::new(turns),
+        })
     }
 
     /// Whether few more watches of that client would get a place.

@@ -11,7 +11,8 @@ use super::{
     user_headers::{self, Names},
 };
 use crate::connector::{
-    BuildError, RequestBody, access::Access, belief::Standing, client_certificate::ClientCertificate, target::Target,
+    BuildError, RequestBody, acceptance::Standing, access::Access, client_certificate::ClientCertificate,
+    target::Target,
 };
 use base::apimachinery::UserInfo;
 use base::config::{ProxyHeaders, Redacted, TlsFiles};
@@ -55,7 +56,7 @@ impl AsFrontProxy {
         let files = ClientCertificate::load_probed(certificate.clone()).map_err(BuildError::Certificate)?;
         files.follow(tasks);
         let probes = Arc::new(Probes::new(access, target.clone(), files)?);
-        let access = access.with_certificate(probes.accepted())?.only_to(probes.belief());
+        let access = access.with_certificate(probes.accepted())?.only_to(probes.acceptance());
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);
@@ -73,7 +74,7 @@ impl AsFrontProxy {
     /// # Errors
     /// The user cannot be expressed exactly, or upstream has not shown that it accepts the certificate.
     pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
-        match self.probes.belief().best() {
+        match self.probes.acceptance().best() {
             Standing::Accepted => {}
             Standing::Refused => return Err(IdentityError::NotBelieved),
             Standing::Undecided => return Err(IdentityError::Undecided),
@@ -93,7 +94,7 @@ impl AsFrontProxy {
     /// The same, as if a server had shown that it accepts the certificate.
     #[cfg(test)]
     pub(crate) fn accepted(self) -> Self {
-        self.probes.belief().note(0, Standing::Accepted, self.probes.belief().era());
+        self.probes.acceptance().note(0, Standing::Accepted, self.probes.acceptance().generation());
         self
     }
 }

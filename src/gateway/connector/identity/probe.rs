@@ -18,8 +18,8 @@ use uuid::Uuid;
 use super::AsFrontProxy;
 use crate::connector::{
     BuildError, RequestBody, Servers,
+    acceptance::Acceptance,
     access::Access,
-    belief::Belief,
     client_certificate::ClientCertificate,
     delivery,
     dialer::Protocols,
@@ -86,13 +86,13 @@ pub(super) struct Probes {
     pub(super) servers: Option<Servers>,
     /// What the files hold.
     pub(super) files: Arc<ClientCertificate>,
-    /// What clients' connections show, and what `belief` is about.
+    /// What clients' connections show, and what `acceptance` is about.
     pub(super) accepted: Arc<Presented>,
     /// What probes' connections show. Locked during probes, since these show one certificate at a time.
     pub(super) asked: Mutex<Arc<Presented>>,
     /// One for each of several servers, or one.
     pools: Vec<Pool>,
-    pub(super) belief: Belief,
+    pub(super) acceptance: Acceptance,
 }
 
 impl Probes {
@@ -104,13 +104,13 @@ impl Probes {
             Some(servers) => (0..servers.addresses().len()).map(Choice::Only).collect(),
             None => vec![Choice::Any],
         };
-        let belief = Belief::undecided(choices.len(), access.era().clone());
+        let acceptance = Acceptance::undecided(choices.len(), access.generation().clone());
         let pools = choices.into_iter().map(|choice| Pool::new(&access, PoolSettings { choice, ..PROBES })).collect();
-        Ok(Self { target, servers, files, accepted, asked: Mutex::new(asked), pools, belief })
+        Ok(Self { target, servers, files, accepted, asked: Mutex::new(asked), pools, acceptance })
     }
 
-    pub(super) fn belief(&self) -> &Belief {
-        &self.belief
+    pub(super) fn acceptance(&self) -> &Acceptance {
+        &self.acceptance
     }
 
     pub(super) fn accepted(&self) -> Arc<Presented> {

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Choice, Denial, Held, Servers};
 use crate::connector::{
     BoxError, TroubleKind,
-    belief::{Belief, NotAccepted},
+    acceptance::{Acceptance, NotAccepted},
     breaker::Breaks,
-    era::Broken,
+    generation::Broken,
 };
 use base::telemetry::{Chain, server_connections};
 
@@ -25,7 +25,7 @@ pub(in crate::connector) struct Route {
     pub(in crate::connector) servers: Servers,
     pub(in crate::connector) choice: Choice,
     /// Only those that accept an identity; `None` for all.
-    pub(in crate::connector) belief: Option<Belief>,
+    pub(in crate::connector) acceptance: Option<Acceptance>,
 }
 
 /// There is no server to connect to.
@@ -74,7 +74,7 @@ impl Route {
         address: Uri,
     ) -> Result<(S, Held), BoxError> {
         // Those that do not accept the identity count as tried.
-        let mut tried = self.belief.as_ref().map(Belief::others).unwrap_or_default();
+        let mut tried = self.acceptance.as_ref().map(Acceptance::others).unwrap_or_default();
         if tried.len() == self.servers.addresses().len() {
             return Err(Box::new(NotAccepted));
         }
@@ -90,7 +90,7 @@ impl Route {
                 continue;
             };
             tried.push(held.index);
-            let accepted = self.belief.as_ref().map(|belief| belief.token(held.index));
+            let accepted = self.acceptance.as_ref().map(|acceptance| acceptance.token(held.index));
             [renewed(), accepted].into_iter().flatten().for_each(|token| held.breaks.push(token));
             // Since the others were looked at.
             if let Err(error) = self.check(held.index) {
@@ -120,7 +120,7 @@ impl Route {
     }
 
     fn check(&self, server: usize) -> Result<(), NotAccepted> {
-        self.belief.as_ref().map_or(Ok(()), |belief| belief.check(server))
+        self.acceptance.as_ref().map_or(Ok(()), |acceptance| acceptance.check(server))
     }
 }
 

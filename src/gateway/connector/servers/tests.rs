@@ -5,9 +5,9 @@ use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
 use crate::connector::{
-    belief::{Belief, Standing},
+    acceptance::{Acceptance, Standing},
     breaker::Breaker,
-    era::Era,
+    generation::Generation,
 };
 
 fn servers(addresses: &[String]) -> Servers {
@@ -219,8 +219,8 @@ async fn connected(servers: &Servers) -> Result<usize, String> {
     connected_with(servers, None).await
 }
 
-async fn connected_with(servers: &Servers, belief: Option<Belief>) -> Result<usize, String> {
-    let route = Route { servers: servers.clone(), choice: Choice::Any, belief };
+async fn connected_with(servers: &Servers, acceptance: Option<Acceptance>) -> Result<usize, String> {
+    let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance };
     let open = |address: http::Uri| -> futures_util::future::BoxFuture<'static, _> {
         Box::pin(async move {
             let address = address.authority().unwrap().as_str().to_owned();
@@ -236,22 +236,22 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
     let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
     servers.found(vec![ready("v1"), ready("v1")]);
-    let (era, mut held) = (Era::default(), Vec::new());
-    let belief = Belief::undecided(2, era.clone());
-    assert_eq!(belief.best(), Standing::Undecided);
-    belief.note(0, Standing::Refused, belief.era());
-    assert_eq!(belief.best(), Standing::Refused);
-    belief.note(1, Standing::Accepted, belief.era());
+    let (generation, mut held) = (Generation::default(), Vec::new());
+    let acceptance = Acceptance::undecided(2, generation.clone());
+    assert_eq!(acceptance.best(), Standing::Undecided);
+    acceptance.note(0, Standing::Refused, acceptance.generation());
+    assert_eq!(acceptance.best(), Standing::Refused);
+    acceptance.note(1, Standing::Accepted, acceptance.generation());
     for _ in 0..10 {
-        assert_eq!(connected_with(&servers, Some(belief.clone())).await, Ok(1));
+        assert_eq!(connected_with(&servers, Some(acceptance.clone())).await, Ok(1));
         // The other one has fewer connections.
         held.push(servers.hold(Choice::Only(1), &[]).unwrap());
     }
-    let before = belief.era();
-    era.end();
-    assert_eq!((belief.best(), belief.others()), (Standing::Undecided, vec![0, 1]), "another cluster");
-    belief.note(1, Standing::Accepted, before);
-    assert_eq!(belief.best(), Standing::Undecided, "the cluster before has said so");
+    let before = acceptance.generation();
+    generation.end();
+    assert_eq!((acceptance.best(), acceptance.others()), (Standing::Undecided, vec![0, 1]), "another cluster");
+    acceptance.note(1, Standing::Accepted, before);
+    assert_eq!(acceptance.best(), Standing::Undecided, "the cluster before has said so");
 }
 
 #[tokio::test]
@@ -260,7 +260,7 @@ async fn a_server_breaks_only_its_own_connections_and_another_certificate_all() 
     let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
     servers.found(vec![ready("v1"), ready("v1")]);
     let (certificate, mut held) = (Breaker::default(), Vec::new());
-    let route = Route { servers: servers.clone(), choice: Choice::Any, belief: None };
+    let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance: None };
     for _ in 0..2 {
         let open = |_| -> futures_util::future::BoxFuture<'static, _> { Box::pin(async { Ok(()) }) };
         let address = "https://cluster:6443/api".parse().unwrap();
@@ -281,18 +281,18 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
     let servers = servers(&addresses);
     servers.found(vec![ready("v1"), ready("v1")]);
-    let belief = Belief::undecided(2, Era::default());
+    let acceptance = Acceptance::undecided(2, Generation::default());
     for server in [0, 1] {
-        belief.note(server, Standing::Accepted, belief.era());
+        acceptance.note(server, Standing::Accepted, acceptance.generation());
     }
-    let route = Route { servers: servers.clone(), choice: Choice::Any, belief: Some(belief.clone()) };
-    let (first, known) = (Arc::new(std::sync::OnceLock::new()), belief.clone());
+    let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance: Some(acceptance.clone()) };
+    let (first, known) = (Arc::new(std::sync::OnceLock::new()), acceptance.clone());
     let opened = first.clone();
     let open = move |address: http::Uri| -> futures_util::future::BoxFuture<'static, _> {
         let address = address.authority().unwrap().as_str().to_owned();
         let server = addresses.iter().position(|known| *known == address).unwrap();
         if *opened.get_or_init(|| server) == server {
-            known.note(server, Standing::Refused, known.era());
+            known.note(server, Standing::Refused, known.generation());
         }
         Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
     };

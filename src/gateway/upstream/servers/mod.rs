@@ -3,7 +3,7 @@
 
 mod answer;
 mod contest;
-mod judge;
+mod membership;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +16,7 @@ use super::Upstream;
 use crate::connector::{ServerChecks, ServerState};
 use answer::ask;
 use base::lifecycle::Tasks;
-use judge::{Judge, Judgement};
+use membership::{Judgement, Membership};
 
 /// The pause between two rounds of checks.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -36,8 +36,8 @@ impl Upstream {
     /// Checks the servers, so that they can be used; does nothing if there is only one address.
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
-        let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
-        while self.round(&checks, &mut judge).await {}
+        let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
+        while self.round(&checks, &mut membership).await {}
     }
 
     /// The states of the servers, in the order of the configuration; empty if there is only one address.
@@ -46,9 +46,9 @@ impl Upstream {
     }
 
     async fn check(&self, checks: ServerChecks) {
-        let mut judge = Judge::new(checks.servers().addresses().len(), Instant::now());
+        let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
         loop {
-            while self.round(&checks, &mut judge).await {}
+            while self.round(&checks, &mut membership).await {}
             let wanted = async {
                 sleep(CHECK_AGAIN).await;
                 checks.servers().wanted().await;
@@ -61,15 +61,15 @@ impl Upstream {
     }
 
     /// Asks all servers that are due. Whether another round is to follow at once.
-    async fn round(&self, checks: &ServerChecks, judge: &mut Judge) -> bool {
-        let due = judge.due();
+    async fn round(&self, checks: &ServerChecks, membership: &mut Membership) -> bool {
+        let due = membership.due();
         let asked = due.into_iter().enumerate().map(
             async |(index, is_due)| {
                 if is_due { Some(ask(checks, index).await) } else { None }
             },
         );
         let answers = join_all(asked).await;
-        let Judgement { findings, is_open, is_another, has_strayed } = judge.round(&answers, Instant::now());
+        let Judgement { findings, is_open, is_another, has_strayed } = membership.round(&answers, Instant::now());
         if is_another {
             tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
             self.shared.connector.break_all();

@@ -25,9 +25,9 @@ fn busy(is_ready: bool) -> Option<CheckResult> {
     Some(CheckResult::Busy { error: "429".to_owned(), unready })
 }
 
-/// A judge and its time. Servers that it does not ask get no answer.
+/// A membership and its time. Servers that it does not ask get no answer.
 struct Court {
-    judge: Judge,
+    membership: Membership,
     now: Instant,
     states: Vec<char>,
 }
@@ -35,15 +35,15 @@ struct Court {
 impl Court {
     fn of(servers: usize) -> Self {
         let now = Instant::now();
-        Self { judge: Judge::new(servers, now), now, states: vec!['u'; servers] }
+        Self { membership: Membership::new(servers, now), now, states: vec!['u'; servers] }
     }
 
     /// The state of each server after a round: `r`eady, un`w`ell, `u`nknown, `f`oreign.
     fn round(&mut self, answers: &[Option<CheckResult>]) -> String {
-        let due = self.judge.due();
+        let due = self.membership.due();
         let asked = answers.iter().zip(due).map(|(answer, due)| answer.clone().filter(|_| due));
         self.now += CHECK_EVERY;
-        let judgement = self.judge.round(&asked.collect::<Vec<_>>(), self.now);
+        let judgement = self.membership.round(&asked.collect::<Vec<_>>(), self.now);
         for (state, finding) in self.states.iter_mut().zip(judgement.findings) {
             *state = match finding {
                 None => *state,
@@ -305,7 +305,7 @@ fn a_member_that_falls_behind_itself_is_refused_even_if_it_is_the_reference_of_t
 fn caches_are_notified_only_of_findings_about_servers_in_use() {
     let mut court = Court::of(2);
     let mut strayed = |answers: &[Option<CheckResult>]| {
-        let judgement = court.judge.round(answers, court.now);
+        let judgement = court.membership.round(answers, court.now);
         (judgement.is_another, judgement.has_strayed)
     };
     assert_eq!(strayed(&[said("a", 50), said("b", 50)]), (false, false));
@@ -322,10 +322,10 @@ fn the_only_server_is_compared_with_what_it_showed_before() {
     for head in [50, 60, 70] {
         assert_eq!(court.round(&[said("a", head)]), "r");
     }
-    assert!(court.judge.round(&[said("a", 69)], court.now).is_another);
+    assert!(court.membership.round(&[said("a", 69)], court.now).is_another);
     assert_eq!(court.round(&[said("a", 80)]), "r");
     assert_eq!(court.round(&[away()]), "u");
-    assert!(court.judge.round(&[said("a", 79)], court.now).is_another);
+    assert!(court.membership.round(&[said("a", 79)], court.now).is_another);
 }
 
 proptest! {

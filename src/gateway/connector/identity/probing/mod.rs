@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::connector::{
-    belief::Standing,
+    acceptance::Standing,
     presented::{Presented, is_same},
 };
 use base::{
@@ -93,7 +93,7 @@ impl AsFrontProxy {
 
     /// Why the certificate is not used at any server.
     pub fn doubt(&self) -> Option<&'static str> {
-        match self.probes.belief.best() {
+        match self.probes.acceptance.best() {
             Standing::Accepted => None,
             Standing::Refused => Some(
                 "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
@@ -112,8 +112,8 @@ impl AsFrontProxy {
     }
 
     async fn probe_locked(&self, asked: &Presented, servers: &[usize]) -> Vec<Verdict> {
-        let (era, certificate) = (self.probes.belief.era(), self.probes.accepted.current());
-        let note = |server, verdict: &Verdict| self.probes.note(server, era, verdict);
+        let (generation, certificate) = (self.probes.acceptance.generation(), self.probes.accepted.current());
+        let note = |server, verdict: &Verdict| self.probes.note(server, generation, verdict);
         self.ask(asked, certificate, servers, note).await
     }
 
@@ -152,7 +152,7 @@ impl AsFrontProxy {
                 Verdict::Accepted | Verdict::Refused(_) => (asked.pause, asked.told) = (UNDECIDED_MIN, String::new()),
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => {
                     asked.pause = (asked.pause * 2).clamp(UNDECIDED_MIN, UNDECIDED_MAX);
-                    if self.probes.belief.of(server) == Standing::Undecided && asked.told != why {
+                    if self.probes.acceptance.of(server) == Standing::Undecided && asked.told != why {
                         self.probes.warn(server, &why);
                         asked.told = why;
                     }
@@ -163,7 +163,7 @@ impl AsFrontProxy {
 
     fn is_due(&self, server: usize, progress: &Progress) -> bool {
         let asked = &progress.servers[server];
-        let pause = match self.probes.belief.of(server) {
+        let pause = match self.probes.acceptance.of(server) {
             Standing::Undecided => asked.pause,
             Standing::Refused => REFUSED,
             Standing::Accepted => ACCEPTED,
@@ -174,7 +174,7 @@ impl AsFrontProxy {
     /// Asks for another certificate in the files, and uses it in place of the one in use if a server accepts it, and at
     /// least as many as accept the one in use.
     async fn look_at_files(&self, progress: &mut Progress) {
-        let Probes { files, accepted, belief, asked, .. } = &*self.probes;
+        let Probes { files, accepted, acceptance, asked, .. } = &*self.probes;
         let asked = asked.lock().await;
         let other = files.current();
         if is_same(&other, &accepted.current()) {
@@ -187,15 +187,15 @@ impl AsFrontProxy {
             return;
         }
         // Those that have just become members may accept the one in use.
-        let is_undecided = |server: &usize| belief.of(*server) == Standing::Undecided;
+        let is_undecided = |server: &usize| acceptance.of(*server) == Standing::Undecided;
         let undecided: Vec<_> = self.probes.members().into_iter().filter(is_undecided).collect();
         self.probe_locked(&asked, &undecided).await;
-        let (era, servers) = (belief.era(), self.probes.all());
+        let (generation, servers) = (acceptance.generation(), self.probes.all());
         let verdicts = self.ask(&asked, other.clone(), &servers, |_, _| {}).await;
         let (now, members) = (Instant::now(), self.probes.members());
         let accepting = members.iter().filter(|server| verdicts[**server] == Verdict::Accepted).count();
-        if accepting > 0 && accepting >= belief.accepting(&members) {
-            self.probes.replace(other, era, &verdicts);
+        if accepting > 0 && accepting >= acceptance.accepting(&members) {
+            self.probes.replace(other, generation, &verdicts);
             progress.servers.iter_mut().for_each(|asked| asked.at = now);
         } else {
             certificate_reloaded(false);
@@ -222,10 +222,10 @@ impl AsFrontProxy {
 impl Probes {
     /// Sets back servers that are not known any more to be of the cluster.
     fn forget_others(&self, progress: &mut Progress) {
-        let era = self.belief.era();
+        let generation = self.acceptance.generation();
         for server in self.all() {
-            if self.belief.of(server) != Standing::Undecided && !self.is_member(server) {
-                self.belief.note(server, Standing::Undecided, era);
+            if self.acceptance.of(server) != Standing::Undecided && !self.is_member(server) {
+                self.acceptance.note(server, Standing::Undecided, generation);
                 // Asked as soon as it is known to be of the cluster again.
                 progress.servers[server].pause = Duration::ZERO;
             }
@@ -235,12 +235,12 @@ impl Probes {
     /// Shows in the metrics which servers accept the certificate in use.
     fn show(&self) {
         for server in self.all() {
-            front_proxy_accepted(&self.name(server), self.belief.of(server) == Standing::Accepted);
+            front_proxy_accepted(&self.name(server), self.acceptance.of(server) == Standing::Accepted);
         }
     }
 
     /// Keeps a verdict on the certificate in use, and logs it if it is a new one.
-    fn note(&self, server: usize, era: u64, verdict: &Verdict) {
+    fn note(&self, server: usize, generation: u64, verdict: &Verdict) {
         let standing = match verdict {
             Verdict::Accepted if !self.is_member(server) => return,
             Verdict::Accepted => Standing::Accepted,
@@ -248,7 +248,7 @@ impl Probes {
             Verdict::Doubtful(_) => Standing::Undecided,
             Verdict::Undecided(_) => return,
         };
-        if self.belief.note(server, standing, era) == standing {
+        if self.acceptance.note(server, standing, generation) == standing {
             return;
         }
         let server = self.name(server);
@@ -269,24 +269,24 @@ impl Probes {
     ///
     /// Servers that have not accepted it are set back before connections show it; all connections break after that.
     /// So one that is just being opened either breaks, or shows the other certificate to a server that accepts it.
-    fn replace(&self, certificate: Arc<CertifiedKey>, era: u64, verdicts: &[Verdict]) {
+    fn replace(&self, certificate: Arc<CertifiedKey>, generation: u64, verdicts: &[Verdict]) {
         for (server, verdict) in verdicts.iter().enumerate() {
             match verdict {
                 Verdict::Accepted => {}
-                Verdict::Refused(_) => self.note(server, era, verdict),
+                Verdict::Refused(_) => self.note(server, generation, verdict),
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => {
-                    self.belief.note(server, Standing::Undecided, era);
+                    self.acceptance.note(server, Standing::Undecided, generation);
                     self.warn(server, why);
                 }
             }
         }
         self.accepted.set(certificate);
-        self.belief.break_connections();
+        self.acceptance.break_connections();
         certificate_reloaded(true);
         tracing::info!(file = %self.files.name(), "front-proxy certificate replaced");
         for (server, verdict) in verdicts.iter().enumerate() {
             if *verdict == Verdict::Accepted {
-                self.note(server, era, verdict);
+                self.note(server, generation, verdict);
             }
         }
     }

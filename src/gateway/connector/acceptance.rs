@@ -1,9 +1,9 @@
 //! Which of upstream's servers accept an identity. None is assumed to, before it has shown it.
 //!
 //! Invariant: nothing is written to a server on a connection of the identity unless the server has shown that it
-//! accepts it. A connection takes its token ([`Belief::token`]) before it is opened, and the standing is looked at
-//! before and after it is opened ([`Belief::check`]): of a server that stops to accept the identity meanwhile, or has
-//! to show it for another certificate, the token or the standing tells.
+//! accepts it. A connection takes its token ([`Acceptance::token`]) before it is opened, and the standing is looked at
+//! before and after it is opened ([`Acceptance::check`]): of a server that stops to accept the identity meanwhile, or
+//! has to show it for another certificate, the token or the standing tells.
 
 use std::sync::{
     Arc,
@@ -12,18 +12,18 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{breaker::Breaker, era::Era};
+use super::{breaker::Breaker, generation::Generation};
 
 /// What is known of each of several servers, or of the only one. Forgotten with the cluster. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Belief {
+pub(super) struct Acceptance {
     servers: Arc<[Server]>,
-    era: Era,
+    generation: Generation,
 }
 
 #[derive(Debug)]
 struct Server {
-    /// A [`Standing`], and in the higher bits the number of the era in which it was noted.
+    /// A [`Standing`], and in the higher bits the number of the generation in which it was noted.
     known: AtomicU64,
     /// The open connections of the identity.
     connections: Breaker,
@@ -44,21 +44,21 @@ pub(super) enum Standing {
     Refused,
 }
 
-impl Belief {
-    pub(super) fn undecided(servers: usize, era: Era) -> Self {
-        Self { servers: (0..servers).map(|_| Server::undecided()).collect(), era }
+impl Acceptance {
+    pub(super) fn undecided(servers: usize, generation: Generation) -> Self {
+        Self { servers: (0..servers).map(|_| Server::undecided()).collect(), generation }
     }
 
-    /// The number of the current era, to be taken before a server is asked.
-    pub(super) fn era(&self) -> u64 {
-        self.era.number()
+    /// The number of the current generation, to be taken before a server is asked.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.number()
     }
 
-    /// Records what a server has shown in an era, and returns what was known of it. Breaks the identity's connections
-    /// to a server that does not accept it.
-    pub(super) fn note(&self, server: usize, standing: Standing, era: u64) -> Standing {
+    /// Records what a server has shown in a generation, and returns what was known of it. Breaks the identity's
+    /// connections to a server that does not accept it.
+    pub(super) fn note(&self, server: usize, standing: Standing, generation: u64) -> Standing {
         let Server { known, .. } = &self.servers[server];
-        let before = self.standing(known.swap(standing.bits() | era << STANDING_BITS, Ordering::SeqCst));
+        let before = self.standing(known.swap(standing.bits() | generation << STANDING_BITS, Ordering::SeqCst));
         if standing != Standing::Accepted {
             self.servers[server].connections.trip();
         }
@@ -114,7 +114,7 @@ impl Belief {
     }
 
     fn standing(&self, known: u64) -> Standing {
-        if known >> STANDING_BITS == self.era.number() { Standing::of(known) } else { Standing::Undecided }
+        if known >> STANDING_BITS == self.generation.number() { Standing::of(known) } else { Standing::Undecided }
     }
 }
 

@@ -31,7 +31,7 @@ const ADOPT_AFTER: Duration = Duration::from_secs(60);
 
 /// What is known of the cluster and its servers.
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct Membership {
     cluster: Option<Cluster>,
     /// When a server of the cluster last answered.
     seen: Instant,
@@ -86,7 +86,7 @@ pub(super) struct Judgement {
     pub(super) has_strayed: bool,
 }
 
-impl Judge {
+impl Membership {
     pub(super) fn new(servers: usize, now: Instant) -> Self {
         Self { cluster: None, seen: now, reference: None, servers: vec![Known::default(); servers], is_open: false }
     }
@@ -115,7 +115,7 @@ impl Judge {
         let mut findings: Vec<_> = strayed.map(|(index, error)| Some(self.foreign(index, error?))).collect();
         for (index, (answer, finding)) in answers.iter().zip(&mut findings).enumerate() {
             if let (Some(answer), None) = (answer, &finding) {
-                *finding = self.judge(index, answer, &said, is_another, now);
+                *finding = self.finding(index, answer, &said, is_another, now);
             }
         }
         self.learn(&said);
@@ -192,7 +192,7 @@ impl Judge {
     }
 
     /// What an answer shows of a server; `None` if it is nothing new.
-    fn judge(
+    fn finding(
         &mut self,
         index: usize,
         answer: &CheckResult,

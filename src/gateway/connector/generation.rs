@@ -12,7 +12,7 @@ use super::breaker::Breaks;
 
 /// The time since the cluster was last replaced. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Era(Arc<Mutex<Current>>);
+pub(super) struct Generation(Arc<Mutex<Current>>);
 
 #[derive(Debug, Default)]
 struct Current {
@@ -31,7 +31,7 @@ pub(super) struct Breakable {
 #[error("this connection to the API server is not used any more")]
 pub(super) struct Broken;
 
-impl Era {
+impl Generation {
     /// Breaks all connections that were opened, or began to be opened, until now.
     pub(super) fn end(&self) {
         let mut current = self.lock();
@@ -39,12 +39,12 @@ impl Era {
         std::mem::take(&mut current.token).cancel();
     }
 
-    /// What was learned in an era of another number may not hold for this one.
+    /// What was learned in a generation of another number may not hold for this one.
     pub(super) fn number(&self) -> u64 {
         self.lock().number
     }
 
-    /// Of a connection that is opened now: cancelled when the era ends.
+    /// Of a connection that is opened now: cancelled when the generation ends.
     pub(super) fn token(&self) -> CancellationToken {
         // A child, so that connections do not contend for one lock at each read.
         self.lock().token.child_token()

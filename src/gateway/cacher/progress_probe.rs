@@ -25,7 +25,7 @@ pub(super) struct Stretch {
 }
 
 /// Watches from `start`; `last_change` is the last known change at that version. `None` if no bookmark arrived.
-pub(super) async fn small_watch(
+pub(super) async fn progress_probe(
     upstream: &impl ListWatch,
     schema: &Schema,
     start: ResourceVersion,
