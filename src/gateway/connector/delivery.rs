@@ -28,7 +28,7 @@ pub(super) async fn deliver(
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
     let answer = deliver_unnoted(target, pools, client, request).await;
-    target.reachable.note(target, answer.as_ref().err());
+    target.health.requested(target, answer.as_ref().err());
     answer
 }
 

@@ -12,7 +12,6 @@
 
 mod acceptance;
 mod access;
-mod advice;
 mod breaker;
 mod build_error;
 mod client_certificate;
@@ -21,18 +20,13 @@ mod dialer;
 mod error;
 mod exclusive;
 mod generation;
+mod health;
 mod hop;
 mod identity;
-mod lasting;
-mod notice;
 mod own_requests;
 mod peer_requests;
 mod pool;
 mod presented;
-mod probed;
-mod reachable;
-mod recovery;
-mod refusals;
 mod request_body;
 mod response_body;
 mod server_checks;
@@ -46,37 +40,30 @@ pub(crate) mod test_authority;
 pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
-mod trouble;
 mod unprocessed;
 
 use std::{fmt, sync::Arc};
 
-use http::StatusCode;
 use tokio::time::Instant;
 
 pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
+pub use health::{Probe, Trouble, TroubleKind};
 pub use hop::{comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound, Verdict};
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
-pub use probed::Probe;
 pub use request_body::RequestBody;
 pub use response_body::ResponseBody;
 pub use server_checks::ServerChecks;
 pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
-pub use trouble::{Trouble, TroubleKind};
 
 use access::Access;
 use generation::Generation;
 use identity::Exposed;
-use lasting::Current;
-use probed::Probed;
-use reachable::Reachable;
-use refusals::{Refusal, Refusals};
 use target::Target;
 
 use base::{
@@ -178,51 +165,30 @@ impl Connector {
     /// Whether the last requests did not reach upstream or were refused because of the gateway's credentials, or the
     /// last probe failed.
     pub fn is_in_trouble(&self) -> bool {
-        self.shared.target.is_in_trouble()
+        self.shared.target.health.is_in_trouble()
     }
 
     /// Whether the last request had no connection.
     pub fn is_unreachable(&self) -> bool {
-        self.shared.target.reachable.trouble().is_some()
+        self.shared.target.health.is_unreachable()
     }
 
     /// Whether upstream does not accept the gateway's credentials.
     pub fn is_unauthorized(&self) -> bool {
-        self.shared.target.refusals.is_unauthorized()
+        self.shared.target.health.is_unauthorized()
     }
 
     /// Records what asking for upstream's version has found out.
     pub fn note_probe(&self, probe: Probe) {
         let target = &self.shared.target;
-        target.probed.note(target, probe);
+        target.health.probed(target, probe);
     }
 
     /// What is wrong now, the worst first. Empty if the gateway's last requests were answered and allowed, or if there
     /// were none.
     pub fn troubles(&self) -> Vec<Trouble> {
         let target = &self.shared.target;
-        let server = target.to_string();
-        let lasting = target.reachable.trouble().into_iter().chain(target.probed.trouble());
-        let lasting = lasting.map(|Current { kind, since, error }| Trouble {
-            kind,
-            server: server.clone(),
-            since,
-            path: None,
-            error,
-        });
-        let refused =
-            target.refusals.current().into_iter().map(|Refusal { path, status, since, message, .. }| Trouble {
-                kind: if status == StatusCode::UNAUTHORIZED {
-                    TroubleKind::Unauthorized
-                } else {
-                    TroubleKind::Forbidden
-                },
-                server: server.clone(),
-                since,
-                path: Some(path),
-                error: message,
-            });
-        lasting.chain(refused).collect()
+        target.health.troubles(&target.to_string())
     }
 
     /// Makes new connections show what the files of the client certificate currently hold, if the configuration names

@@ -44,13 +44,13 @@ impl OwnRequests {
         let (target, path) = (&self.target, request.uri().path().to_owned());
         let answer = delivery::deliver(target, &[&self.pool], None, request).await?;
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            target.refusals.allowed(target, &path);
+            target.health.allowed(target, &path);
             return Ok(answer);
         }
         let (head, body) = answer.into_parts();
         let body = timeout(REFUSAL_TAKES_MAX, Limited::new(body, REFUSAL_BYTES_MAX).collect()).await;
         let body = body.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
-        target.refusals.refused(target, &path, head.status, &Status::message_in(&body).unwrap_or_default());
+        target.health.refused(target, &path, head.status, &Status::message_in(&body).unwrap_or_default());
         Ok(Response::from_parts(head, ResponseBody::read(body)))
     }
 }

@@ -8,7 +8,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::{BuildError, Probed, Reachable, Refusals};
+use super::{BuildError, health::Health};
 use base::config::Redacted;
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
@@ -20,9 +20,7 @@ pub(super) struct Target {
     authority: Authority,
     /// Without its final slash; usually empty.
     prefix: Box<str>,
-    pub(super) reachable: Reachable,
-    pub(super) refusals: Refusals,
-    pub(super) probed: Probed,
+    pub(super) health: Health,
 }
 
 /// The request has no path (its target is `*` or an authority), or the joined path is too long.
@@ -37,20 +35,7 @@ impl Target {
     /// `None` if the address lacks a scheme or a host.
     fn new(cluster: &Uri) -> Option<Self> {
         let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
-        Some(Self {
-            scheme,
-            authority,
-            prefix: cluster.path().trim_end_matches('/').into(),
-            reachable: Reachable::default(),
-            refusals: Refusals::default(),
-            probed: Probed::default(),
-        })
-    }
-
-    /// Whether the last requests did not reach it or were refused because of the gateway's credentials, or the last
-    /// probe failed.
-    pub(super) fn is_in_trouble(&self) -> bool {
-        self.reachable.trouble().is_some() || self.refusals.is_unauthorized() || self.probed.trouble().is_some()
+        Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into(), health: Health::default() })
     }
 
     /// The value of `Host`.

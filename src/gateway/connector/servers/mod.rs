@@ -28,7 +28,10 @@ use base::{
     telemetry::{server_connections, server_is_in_use, server_set_aside},
 };
 
-use super::{breaker::Breaks as ConnectionBreaks, notice::bounded, recovery::Recovery};
+use super::{
+    breaker::Breaks as ConnectionBreaks,
+    health::{Recovery, bounded},
+};
 
 pub(super) use connect::{NoServer, Route};
 
