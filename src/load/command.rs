@@ -21,6 +21,7 @@ use crate::{self as load, LoadError, LoadOptions, Report};
 const STANDARD_OUTPUT: &str = "-";
 
 /// The arguments of the command.
+#[allow(rustdoc::bare_urls, reason = "the texts are printed on terminals")]
 #[derive(Debug, clap::Args)]
 pub struct LoadArgs {
     /// The requests and their rates: a file, or one of kubelets, daemonsets, controllers, dashboards, restart-storm,

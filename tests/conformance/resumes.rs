@@ -1,5 +1,6 @@
-//! Watches of a quiet resource that continue from a version before the gateway's start: they end soon although nothing
-//! happens, and their clients, which resume them from memory, get the changes that follow.
+//! Watches of a quiet resource that continue from a version before the gateway's start: they end soon, and their clients,
+//! which resume them from memory, get the changes that follow. Behind a current API server this takes the next bookmark;
+//! behind 1.20, whose bookmarks tell no later version than that of the resource's last change, a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +30,21 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(120);
 const ELSEWHERE: &str = "/apis/conf.example.com/v1/zones/z-0";
 
 pub(crate) async fn builtin(side: &Side, certificates: &Certificates) -> Result<Tally> {
-    run(side, CONFIG_MAPS, certificates).await
+    run(side, CONFIG_MAPS, Told::ByChanges, certificates).await
 }
 
 pub(crate) async fn custom(side: &Side, certificates: &Certificates) -> Result<Tally> {
-    run(side, WIDGETS, certificates).await
+    run(side, WIDGETS, Told::ByBookmarks, certificates).await
 }
 
-async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Result<Tally> {
+/// How the clients of a quiet resource learn a later version.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    ByBookmarks,
+    ByChanges,
+}
+
+async fn run(side: &Side, followed: Followed, told: Told, certificates: &Certificates) -> Result<Tally> {
     let (direct, mut tally) = (&side.server.endpoint, Tally::default());
     let Followed { collection, part, api_version, kind, encodings, .. } = followed;
     let name = "resumed";
@@ -68,6 +76,9 @@ async fn run(side: &Side, followed: Followed, certificates: &Certificates) -> Re
     let asks: Vec<_> = clients.iter().map(|(version, accept)| ask(*version, accept)).collect();
     let opened = asks.iter().map(|ask| Events::open(&gateway.endpoint, ask));
     let (watches, started) = (future::try_join_all(opened).await?, Instant::now());
+    if told == Told::ByChanges {
+        direct.patch(&format!("{part}/{name}"), &json!({"metadata": {"labels": {"told": "yes"}}})).await?;
+    }
 
     // The gateway has one watch of its own in each encoding.
     let (own, mut now) = (encodings.len() as f64, Used::by(direct, collection).await?);

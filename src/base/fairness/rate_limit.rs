@@ -66,7 +66,7 @@ impl Rate {
 }
 
 impl RateLimit {
-    /// `limit` is counted in the metrics for each thing that has to [wait](Self::reserve).
+    /// `limit` is counted in the metrics for each thing that has to wait.
     pub fn new(each: Rate, limit: &'static str) -> Self {
         Self { paid_at: TtlCache::new(CLIENTS), each, limit, total: None }
     }
