@@ -1,6 +1,6 @@
-//! Watches of a quiet resource that continue from a version before the gateway's start: they end soon, and their clients,
-//! which resume them from memory, get the changes that follow. Behind a current API server this takes the next bookmark;
-//! behind 1.20, whose bookmarks tell no later version than that of the resource's last change, a change.
+//! Watches of a quiet resource that continue from a version before the gateway's start: they end soon, and their
+//! clients, which resume them from memory, get the changes that follow. Behind a current API server this takes the next
+//! bookmark; behind 1.20, whose bookmarks tell no later version than that of the resource's last change, a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

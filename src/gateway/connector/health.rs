@@ -1,5 +1,5 @@
-//! What is known of upstream's health: whether it can be reached, whether what answers is an API server, and which of the
-//! gateway's own requests it refuses. The log has a line when a trouble begins, and one when it ends.
+//! What is known of upstream's health: whether it can be reached, whether what answers is an API server, and which of
+//! the gateway's own requests it refuses. The log has a line when a trouble begins, and one when it ends.
 
 use std::{
     fmt::Display,
