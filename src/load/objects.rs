@@ -65,7 +65,8 @@ pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now:
         "labels": labels,
         "annotations": {SENT: stamp(now, run)},
     });
-    let missing = work.bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
+    let bytes = usize::try_from(work.bytes).unwrap_or(usize::MAX);
+    let missing = bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
     match work.resource {
         ChurnResource::ConfigMaps => object["data"]["filling"] = filling(&mut rng, missing).into(),
         ChurnResource::Pods => object["spec"]["containers"][0]["env"] = variables(&mut rng, missing),
@@ -138,7 +139,7 @@ mod tests {
             for bytes in [from, 10_000, 100_000] {
                 let work = ChurnWork { resource, objects: 1, bytes, updates: 1, creates: 0, deletes: 0, nodes: 3 };
                 let size = object(&work, "run", "name", 7, 1_763_811_471_000_000_123).to_string().len();
-                assert!(size * 5 >= bytes * 4 && size <= bytes, "{resource:?}: {size} of {bytes}");
+                assert!((bytes * 4 / 5..=bytes).contains(&(size as u64)), "{resource:?}: {size} of {bytes}");
             }
         }
     }

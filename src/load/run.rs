@@ -26,7 +26,7 @@ use base::config::{Redacted, UpstreamConfig, UpstreamConfigError};
 /// The default number of turns of each of two endpoints: several, so that changes on the machine affect both.
 const TURNS: usize = 3;
 /// The size of objects that are only read, in bytes.
-const SEED_BYTES: usize = 4 << 10;
+const SEED_BYTES: u64 = 4 << 10;
 
 /// A server, as given on the command line.
 #[derive(Clone, Debug, Default)]

@@ -45,6 +45,13 @@ impl Address {
     }
 }
 
+impl Default for Address {
+    /// Any port of this machine.
+    fn default() -> Self {
+        Self::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+}
+
 impl FromStr for Address {
     type Err = InvalidAddress;
 

@@ -8,7 +8,7 @@ use std::{
 
 use kube_client::config::{Kubeconfig, KubeconfigError};
 
-use crate::config::{KIND, Location, UpstreamConfigError, location::Locations, shape::Misshapen};
+use crate::config::{KIND, Location, UpstreamConfigError, location::Locations};
 
 /// Why the content of a file is not a kubeconfig, without any of the content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,8 @@ impl MalformedKubeconfig {
         // The same content, unless the file has just been replaced.
         let text = fs::read_to_string(path).unwrap_or_default();
         let path = path.to_owned();
-        if let Some(fault) = Locations::of(&text).into_faults().into_iter().next() {
+        let repeated = Locations::of(&text).into_repeated();
+        if let Some(fault) = repeated.map_or_else(Some, |repeated| repeated.into_iter().next()) {
             let found = if fault.field.is_empty() { fault.found } else { format!("a field is {}", fault.found) };
             return Self { path, at: fault.at, found };
         }
@@ -72,10 +73,18 @@ fn words(error: &serde_saphyr::Error) -> String {
     if let serde_saphyr::Error::SerdeMissingField { field, .. } = error {
         return format!("the field `{field}` is missing");
     }
-    Misshapen::of(&error.to_string())
-        .map_or("a value is not of the type that a kubeconfig has here", |misshapen| misshapen.found)
-        .to_owned()
+    let (error, other) = (error.to_string(), "a value is not of the type that a kubeconfig has here");
+    SHAPES.iter().find(|(words, _)| error.contains(words)).map_or(other, |(_, found)| found).to_owned()
 }
+
+/// The parser's words for a value of the wrong shape, and ours, the more special first.
+const SHAPES: [(&str, &str); 5] = [
+    ("expected sequence start", "this is not a list"),
+    ("expected mapping start", "this has no fields"),
+    ("expected struct", "this has no fields"),
+    ("invalid type: sequence", "a list was given"),
+    ("invalid type: map", "a mapping was given"),
+];
 
 impl fmt::Display for MalformedKubeconfig {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

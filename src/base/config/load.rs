@@ -5,14 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::de::DeserializeOwned;
-
-use crate::config::check::unexpanded;
-use crate::config::location::Locations;
-use crate::config::raw::{Document, Scalar};
-use crate::config::shape::{self, Mended, Misshapen};
-use crate::config::validate::validate;
-use crate::config::{API_VERSION, Config, KIND, Problem, Problems, schema};
+use crate::config::fields::{Document, unexpanded};
+use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
 
 /// The values of the command line; they override the file.
 #[derive(Clone, Debug, Default)]
@@ -102,12 +96,7 @@ impl Config {
     /// # Errors
     /// Every problem of the command line.
     pub fn defaults(overrides: &Overrides) -> Result<Self, Problems> {
-        let document = Document {
-            api_version: Some(Scalar(API_VERSION.to_owned())),
-            kind: Some(Scalar(KIND.to_owned())),
-            ..Document::default()
-        };
-        validate(&document, overrides)
+        Self::read(&Document::of([("apiVersion", API_VERSION), ("kind", KIND)]), overrides)
     }
 
     /// Parses the configuration in `text`.
@@ -115,20 +104,7 @@ impl Config {
     /// # Errors
     /// Every problem in it. If the text is not valid YAML, only the first such place.
     pub fn parse(text: &str, overrides: &Overrides) -> Result<Self, Problems> {
-        let unread = match parse_formed(text, schema::form) {
-            Ok(document) => return validate(&document, overrides),
-            Err(problems) => problems,
-        };
-        let Some(Mended { document, misshapen, repeated }) = shape::mended(text, schema::form) else {
-            return Err(unread);
-        };
-        let mut problems = repeated;
-        if let Some(Err(Problems(mut others))) = document.map(|document| validate(&document, overrides)) {
-            others.retain(|other| !misshapen.iter().any(|misshapen| shape::follows_from(other, misshapen)));
-            problems.extend(others);
-        }
-        problems.extend(misshapen);
-        Err(Problems(problems))
+        Self::read(&Document::parse(text)?, overrides)
     }
 }
 
@@ -136,52 +112,13 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 
-/// Parses a document from YAML or JSON. The problem is the first place where it is not valid or has the wrong
-/// structure.
-pub fn parse_document<T: DeserializeOwned>(text: &str) -> Result<T, Problems> {
-    parse_formed(text, |_| None)
-}
-
-/// The same, where the form of each field is known: what is allowed there, in words.
-fn parse_formed<T: DeserializeOwned>(text: &str, form: fn(&str) -> Option<String>) -> Result<T, Problems> {
-    let mut field = String::new();
-    let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
-        serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            field = error.path().to_string();
-            error.into_inner()
-        })
-    });
-    parsed.map_err(|error| {
-        let faults = Locations::of(text).into_faults_of_one();
-        if !faults.is_empty() {
-            return Problems(faults);
-        }
-        let field = if field == WHOLE_DOCUMENT { String::new() } else { field };
-        let found = found(&error, &field);
-        let misshapen = Misshapen::of(&found).map(|misshapen| misshapen.problem(&field, form(&field)));
-        Problems(vec![misshapen.unwrap_or_else(|| Problem::new(&field, &found, ""))])
-    })
-}
-
-/// The path of the whole document.
-const WHOLE_DOCUMENT: &str = ".";
-
-/// The parser's own message, on one line; without its location if the field is known, as the field has one.
-fn found(error: &serde_saphyr::Error, field: &str) -> String {
-    let words = error.without_snippet().to_string().lines().collect::<Vec<_>>().join(" ");
-    match words.rsplit_once(" at line ") {
-        Some((found, _)) if !field.is_empty() => found.to_owned(),
-        _ => words,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{
-        Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_HISTORY_BYTES, DEFAULT_LISTEN, ListenerTls,
-        LoggingAccess, LoggingFormat, MetricsAuthorization, MostRecentReads, MostRecentWatch, TlsFiles, TlsPolicy,
-        TlsVersion, TracingConfig, TrustedConfig,
+        Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_LISTEN, ListenerTls, LoggingAccess, LoggingFormat,
+        MetricsAuthorization, MostRecentReads, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion, TracingConfig,
+        TrustedConfig,
     };
     use std::time::Duration;
 
@@ -198,7 +135,7 @@ mod tests {
         assert_eq!(config.listeners[0].address.to_string(), DEFAULT_LISTEN);
         assert_eq!(config.listeners[0].tls, None);
         assert_eq!(config.clients, ClientsConfig::default());
-        assert_eq!(config.cache.history.bytes, DEFAULT_HISTORY_BYTES);
+        assert_eq!(config.cache.history.bytes, 256 << 20);
         assert_eq!(config.reads.most_recent_watch, MostRecentWatch::Prove);
         assert_eq!(config.reads.most_recent, MostRecentReads::Forward);
     }
@@ -384,8 +321,8 @@ colour: red",
         let found = problems("admin: {address: '0.0.0.0:9090', metricsAuthorization: delegated}");
         assert!(found.len() == 1 && found[0].starts_with("admin.tls: missing"), "{found:#?}");
         let found = problems("admin: {metricsAuthorization: yes, tls: {}}");
-        assert!(found[0].starts_with("admin.metricsAuthorization: "), "{found:#?}");
-        assert!(found[1].starts_with("admin.tls.certFile: missing"), "{found:#?}");
+        assert!(found[0].starts_with("admin.tls.certFile: missing"), "{found:#?}");
+        assert!(found[2].starts_with("admin.metricsAuthorization: "), "{found:#?}");
     }
 
     #[test]
@@ -430,13 +367,16 @@ colour: red",
             ("cache: {exclude: pods}", "cache.exclude: this is not a list; allowed: a list, each item: a plural name"),
             ("cache: {exclude: [pods, [a]]}", "cache.exclude[1]: a list was given; allowed: a plural name"),
             ("cache: {prewarm: [~]}", "cache.prewarm[0]: nothing was given; allowed: a plural name"),
-            ("clients: {acceptHosts: [{a: b}]}", "clients.acceptHosts[0]: a mapping was given; allowed: a text"),
+            (
+                "clients: {acceptHosts: [{a: b}]}",
+                "clients.acceptHosts[0]: a mapping was given; allowed: the exact name or IP address",
+            ),
             ("reads: {mostRecent: [auto]}", "reads.mostRecent: a list was given; allowed: forward, auto, prove"),
             ("audit: {path: [a]}", "audit.path: a list was given; allowed: the path of a file"),
             ("cache: {bridge: []}", "cache.bridge: a list was given; allowed: true, false"),
             ("limits: {connections: []}", "limits.connections: a list was given; allowed: a number"),
             (
-                "clients: {identity: {impersonation: 3}}",
+                "clients: {mode: delegated, authentication: {clientCAFile: /c}, identity: {impersonation: 3}}",
                 "clients.identity.impersonation: this has no fields; allowed: {}",
             ),
             ("drain: {timeout: 1s, timeout: 2s}", "line 3, column 22: drain.timeout: given twice"),

@@ -97,20 +97,9 @@ impl Locations {
         Self { fields: found, fault, repeated, second }
     }
 
-    /// Why the text is not one document: that there is a second one, or else the same as [`Self::into_faults`].
-    pub(super) fn into_faults_of_one(self) -> Vec<Problem> {
-        match self.second {
-            Some(second) => vec![second],
-            None => self.into_faults(),
-        }
-    }
-
-    /// Why the text is not YAML, in the first place where it is not; or else the fields that are given twice.
-    pub(super) fn into_faults(self) -> Vec<Problem> {
-        match self.fault {
-            Some(fault) => vec![fault],
-            None => self.repeated,
-        }
+    /// Why the text is not one document: that there is a second one, or the first place where it is not YAML.
+    pub(super) fn into_fault(self) -> Option<Problem> {
+        self.second.or(self.fault)
     }
 
     /// The fields that are given twice.

@@ -42,6 +42,15 @@ pub(super) fn duration_text(duration: Duration) -> String {
     }
 }
 
+/// A size in the largest binary unit that divides it.
+pub(super) fn size_text(bytes: u64) -> String {
+    let units = [("Gi", 1_u64 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
+    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((name, unit)) => format!("{}{name}", bytes / unit),
+        None => bytes.to_string(),
+    }
+}
+
 /// Parses a number with a binary unit; without a unit it is in bytes.
 pub fn size(text: &str) -> Option<u64> {
     let (number, unit) = leading_number(text)?;

@@ -89,13 +89,13 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// This configuration, with the values of `new` that can change while a gateway runs; and the sections of `new`
+    /// This configuration, with the values of `new` that can change while a gateway runs; and the fields of `new`
     /// whose changes need a restart.
     ///
     /// If `clients.mode` changes, nothing of `new` is taken: defaults of other fields depend on the mode, and the file
     /// was written for a gateway in the new mode.
     #[must_use]
-    pub fn reloaded(&self, new: &Self) -> (Self, Vec<&'static str>) {
+    pub fn reloaded(&self, new: &Self) -> (Self, Vec<String>) {
         if discriminant(&self.clients) != discriminant(&new.clients) {
             return (self.clone(), self.differing_in_mode(new));
         }
@@ -105,38 +105,20 @@ impl Config {
         let (reads, limits, drain) = (new.reads, new.limits, new.drain);
         let tracing = reloaded_tracing(self.tracing.as_ref(), new.tracing.as_ref());
         let taken = Self { clients, cache, reads, limits, logging, tracing, drain, ..self.clone() };
-        let Self { cache, .. } = &taken;
-        let sections = [
-            ("listeners", taken.listeners != new.listeners),
-            ("upstream", taken.upstream != new.upstream || taken.servers != new.servers),
-            ("clients", taken.clients != new.clients),
-            ("cache.history", cache.history != new.cache.history),
-            ("cache.bridge", cache.bridge != new.cache.bridge),
-            ("cache.peers", cache.peers != new.cache.peers),
-            ("cache.maxStaleness", cache.max_staleness != new.cache.max_staleness),
-            ("cache.staleWatches", cache.stale_watches != new.cache.stale_watches),
-            ("cache.verifyInterval", cache.verify_interval != new.cache.verify_interval),
-            ("admin", taken.admin != new.admin),
-            ("audit", taken.audit != new.audit),
-            ("logging.format", taken.logging != new.logging),
-            ("tracing", taken.tracing != new.tracing),
-        ];
-        let restart = sections.into_iter().filter_map(|(section, differs)| differs.then_some(section)).collect();
+        let restart = taken.differing(new);
         (taken, restart)
     }
-}
 
-impl Config {
     /// The fields that differ from those of a configuration in another mode, except those that only have the default of
     /// its mode in both.
-    fn differing_in_mode(&self, new: &Self) -> Vec<&'static str> {
+    fn differing_in_mode(&self, new: &Self) -> Vec<String> {
         let mut differing = self.differing(new);
         let (Ok(defaults), Ok(new_defaults)) = (self.defaults_of_mode(), new.defaults_of_mode()) else {
             return differing;
         };
         let mut given = self.differing(&defaults);
         given.extend(new.differing(&new_defaults));
-        given.extend(["clients.mode", CONNECTIONS]);
+        given.extend(["clients.mode", CONNECTIONS].map(str::to_owned));
         differing.retain(|field| given.contains(field));
         differing
     }
@@ -223,7 +205,7 @@ mod tests {
                       cache: {idleTimeout: 1h, exclude: [secrets], verifyInterval: 1h}\n\
                       admin: {address: '127.0.0.1:1'}");
         let (taken, restart) = old.reloaded(&new);
-        assert_eq!(restart, ["cache.verifyInterval", "admin", "logging.format", "tracing"]);
+        assert_eq!(restart, ["cache.verifyInterval", "admin.address", "logging.format", "tracing.endpoint"]);
         assert_eq!((taken.reads, taken.limits, taken.drain), (new.reads, new.limits, new.drain));
         assert_eq!((&taken.cache.exclude, taken.cache.idle_timeout), (&new.cache.exclude, new.cache.idle_timeout));
         assert_eq!(taken.cache.verify_interval, old.cache.verify_interval);
@@ -231,8 +213,9 @@ mod tests {
         assert_eq!((&taken.admin, taken.logging.format), (&old.admin, old.logging.format));
         let rate = TracingConfig { sampling_rate_per_million: 7, ..old.tracing.clone().unwrap() };
         assert_eq!(taken.tracing, Some(rate), "the endpoint needs a restart, the rate does not");
-        assert_eq!(of("tracing: {}").reloaded(&of("")).1, ["tracing"]);
-        assert_eq!(of("").reloaded(&of("tracing: {}")), (of(""), vec!["tracing"]));
+        let both = ["tracing.endpoint", "tracing.samplingRatePerMillion"];
+        assert_eq!(of("tracing: {}").reloaded(&of("")).1, both);
+        assert_eq!(of("").reloaded(&of("tracing: {}")), (of(""), both.map(str::to_owned).to_vec()));
         assert_eq!(new.reloaded(&new), (new.clone(), Vec::new()));
     }
 

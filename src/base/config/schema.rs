@@ -1,154 +1,38 @@
 //! The JSON schema of a configuration file, for editors and for checks before it is rolled out.
-//!
-//! It is the gateway's part of the chart's schema, so that the schema exists only once.
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{API_VERSION, KIND, quantity, validate::RESOURCE};
+use crate::config::fields::{Purpose, rows};
+use crate::config::{API_VERSION, Config, KIND};
 
-/// The chart's `helm/values.schema.json`. Its definition `gateway` is a configuration file's document without
-/// `apiVersion` and `kind`.
-const CHART: &str = include_str!("../../../helm/values.schema.json");
-
-/// The chapter with the table of fields, whose rows become the fields' descriptions.
-const MANUAL: &str = include_str!("../../manual/operations.md");
-
-/// The schema, in the same draft as the chart's.
-///
-/// # Panics
-/// Never: the text is part of the build.
+/// The schema, in the draft that Helm reads.
+#[must_use]
 pub fn schema() -> Value {
-    let mut chart: Map<String, Value> = serde_json::from_str(CHART).expect("the chart's schema is an object");
-    let mut definitions = chart.remove("definitions").expect("the chart's schema has definitions");
-    let mut document = definitions["gateway"].take();
-    let fields = document["properties"].take();
-    let mut properties = Map::from_iter([
-        ("apiVersion".to_owned(), json!({"const": API_VERSION})),
-        ("kind".to_owned(), json!({"const": KIND})),
+    let mut schema = Map::from_iter([
+        ("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#")),
+        ("title".to_owned(), json!(format!("{KIND} of {API_VERSION}"))),
     ]);
-    properties.extend(fields.as_object().cloned().unwrap_or_default());
-    let mut schema = json!({
-        "$schema": chart["$schema"],
-        "title": format!("{KIND} of {API_VERSION}"),
-        "type": "object",
-        "additionalProperties": false,
-        "required": ["apiVersion", "kind"],
-        "properties": properties,
-        "definitions": used(&properties, &definitions),
-    });
-    for (field, description) in descriptions() {
-        // Definitions that several fields share are described by the first one.
-        if let Some(place) = place(&schema, &field)
-            && let Some(Value::Object(described)) = schema.pointer_mut(&place)
-        {
-            described.entry("description").or_insert(description.into());
-        }
+    let mut config = Config::default();
+    if let (_, Value::Object(document)) = rows(Purpose::Describe, |fields| config.fields(fields)) {
+        schema.extend(document);
     }
-    schema
+    schema.insert("definitions".to_owned(), definitions());
+    Value::Object(schema)
 }
 
-/// The fields of the manual's table with their descriptions, in the table's order.
-fn descriptions() -> Vec<(String, String)> {
-    let rows = MANUAL.lines().skip_while(|line| !line.starts_with("| Field |")).skip(2);
-    let rows = rows.map_while(|line| line.strip_prefix("| ")?.strip_suffix('|'));
-    let mut described = Vec::new();
-    for row in rows {
-        let [names, default, allowed] = row.splitn(3, " | ").collect::<Vec<_>>()[..] else { continue };
-        let [default, allowed] = [default, allowed].map(|cell| cell.replace('`', "").trim().to_owned());
-        let allowed = if allowed.is_empty() { allowed } else { format!(" Allowed: {allowed}.") };
-        let description = format!("Default: {default}.{allowed}");
-        let mut parent = "";
-        for name in names.split('`').skip(1).step_by(2) {
-            let field = if name.starts_with('.') { format!("{parent}{name}") } else { name.to_owned() };
-            if !name.starts_with('.') {
-                parent = name.rsplit_once('.').map_or("", |(parent, _)| parent);
-            }
-            described.push((field, description.clone()));
-        }
-    }
-    described
-}
-
-/// The JSON pointer of a field in the schema.
-fn place(schema: &Value, field: &str) -> Option<String> {
-    let mut place = String::new();
-    for step in field.split('.') {
-        place = format!("{}/properties/{}", resolved(schema, place)?, step.trim_end_matches("[]"));
-        if step.ends_with("[]") {
-            place = format!("{}/items", resolved(schema, place)?);
-        }
-    }
-    Some(place)
-}
-
-/// What is allowed at a place of a document, in words; `None` if there is no such field. `field` is written as in
-/// problems: `listeners[0].tls`. Empty for the whole document.
-pub(super) fn form(field: &str) -> Option<String> {
-    let schema = schema();
-    // The index of an item says nothing of its form.
-    let mut steps = field.split('[');
-    let first = steps.next()?.to_owned();
-    let field =
-        steps.fold(first, |path, step| format!("{path}[]{}", step.split_once(']').map_or("", |(_, rest)| rest)));
-    let place = if field.is_empty() { String::new() } else { place(&schema, &field)? };
-    words(&schema, &place)
-}
-
-fn words(schema: &Value, place: &str) -> Option<String> {
-    let named = schema.pointer(place)?["$ref"].as_str().and_then(|reference| reference.rsplit('/').next());
-    let of_name = match named {
-        Some("duration") => Some(quantity::DURATION),
-        Some("size") => Some(quantity::SIZE),
-        Some("resource") => Some(RESOURCE),
-        Some("path") => Some("the path of a file"),
-        _ => None,
-    };
-    if let Some(words) = of_name {
-        return Some(words.to_owned());
-    }
-    let place = resolved(schema, place.to_owned())?;
-    let at = schema.pointer(&place)?;
-    if let Some(allowed) = at["enum"].as_array() {
-        return Some(allowed.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
-    }
-    Some(match at["type"].as_str()? {
-        "array" => format!("a list, each item: {}", words(schema, &format!("{place}/items"))?),
-        "object" => match at["properties"].as_object() {
-            Some(fields) => format!("the fields {}", fields.keys().cloned().collect::<Vec<_>>().join(", ")),
-            None => "{}".to_owned(),
-        },
-        "boolean" => "true, false".to_owned(),
-        "integer" => "a number".to_owned(),
-        _ => "a text".to_owned(),
+/// What several fields refer to.
+fn definitions() -> Value {
+    json!({
+        "duration": {"type": ["string", "integer"], "pattern": "^(0|([0-9]+(ms|s|m|h))+)$", "maximum": 0},
+        "size": {"type": ["string", "integer"], "pattern": "^[0-9]+(Ki|Mi|Gi)?$"},
+        "path": {"type": "string", "minLength": 1},
     })
-}
-
-/// The target of a reference; the place itself if it is not a reference. `None` if the place does not exist.
-fn resolved(schema: &Value, place: String) -> Option<String> {
-    match schema.pointer(&place)?["$ref"].as_str() {
-        Some(reference) => Some(reference.trim_start_matches('#').to_owned()),
-        None => Some(place),
-    }
-}
-
-/// The definitions that fields use, directly or through others.
-fn used(fields: &Map<String, Value>, definitions: &Value) -> Map<String, Value> {
-    let mut used = Map::new();
-    let mut texts = vec![Value::Object(fields.clone()).to_string()];
-    while let Some(text) = texts.pop() {
-        for (name, definition) in definitions.as_object().into_iter().flatten() {
-            if text.contains(&format!("\"#/definitions/{name}\"")) && !used.contains_key(name) {
-                used.insert(name.clone(), definition.clone());
-                texts.push(definition.to_string());
-            }
-        }
-    }
-    used
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::fields::Row;
     use crate::config::{Config, Overrides};
 
     /// Collects the schemas of an object and of the objects in it, with references resolved, by their paths.
@@ -220,27 +104,70 @@ mod tests {
         assert!(compared >= 18, "{compared} objects were compared");
     }
 
+    /// Files that contain texts which the declared fields make. With `UPDATE=1` in the environment they are written.
+    fn compare(file: &str, made: impl FnOnce(&str) -> String) {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let made = made(&text);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, made).unwrap();
+        } else {
+            assert!(
+                made == text,
+                "{file} is not as the fields are declared: UPDATE=1 cargo test -p kube-fanout-base writes it"
+            );
+        }
+    }
+
+    /// JSON with each object on one line where it fits there.
+    fn json_text(value: &Value, depth: usize) -> String {
+        let line =
+            serde_json::to_string(value).unwrap().replace("\":", "\": ").replace(",\"", ", \"").replace("},{", "}, {");
+        let fields = value.as_object().filter(|_| depth < 2 || line.len() + 2 * depth > 110);
+        let Some(fields) = fields else { return line };
+        let indent = "  ".repeat(depth + 1);
+        let field = |(name, value): (&String, &Value)| format!("{indent}\"{name}\": {}", json_text(value, depth + 1));
+        let fields: Vec<_> = fields.iter().map(field).collect();
+        format!("{{\n{}\n{}}}", fields.join(",\n"), "  ".repeat(depth))
+    }
+
+    fn without_descriptions(schema: &mut Value) {
+        if let Some(keywords) = schema.as_object_mut() {
+            keywords.retain(|name, value| name != "description" || !value.is_string());
+            keywords.values_mut().for_each(without_descriptions);
+        }
+    }
+
     #[test]
-    fn every_field_is_described_as_in_the_manual() {
-        let schema = schema();
-        let mut undescribed = Vec::new();
-        for (path, at) in all(&schema) {
-            for (name, field) in at["properties"].as_object().into_iter().flatten() {
-                let target =
-                    field["$ref"].as_str().map_or(field, |to| schema.pointer(to.trim_start_matches('#')).unwrap());
-                let has_fields = target["properties"].is_object() || target["items"]["properties"].is_object();
-                if !has_fields && !field["description"].is_string() && field.get("const").is_none() {
-                    undescribed.push(format!("{path:?} {name}"));
-                }
-            }
-        }
-        assert_eq!(undescribed, [""; 0]);
-        let of = |field: &str| schema.pointer(&place(&schema, field).unwrap()).unwrap()["description"].clone();
-        assert_eq!(of("reads.fillWait"), "Default: 30s. Allowed: 0 to 60 s.");
-        assert_eq!(of("listeners[].tls.keyFile"), "Default: none: plain HTTP. Allowed: PEM files.");
-        for (field, _) in descriptions() {
-            assert!(of(&field).is_string(), "the manual's {field} is not in the schema");
-        }
+    fn the_chart_has_the_schema() {
+        compare("helm/values.schema.json", |chart| {
+            let mut chart: Value = serde_json::from_str(chart).unwrap();
+            let mut gateway = schema().as_object().unwrap().clone();
+            let definitions = gateway.shift_remove("definitions").unwrap();
+            gateway.retain(|keyword, _| !["$schema", "title", "required"].contains(&keyword.as_str()));
+            let properties = gateway["properties"].as_object_mut().unwrap();
+            properties.retain(|name, _| !["apiVersion", "kind"].contains(&name.as_str()));
+            gateway.values_mut().for_each(without_descriptions);
+            let of_chart = chart["definitions"].as_object_mut().unwrap();
+            of_chart.extend(definitions.as_object().unwrap().clone());
+            of_chart.insert("gateway".to_owned(), Value::Object(gateway));
+            json_text(&chart, 0) + "\n"
+        });
+    }
+
+    #[test]
+    fn the_manual_has_the_table() {
+        let mut config = Config::default();
+        let (rows, _) = rows(Purpose::Describe, |fields| config.fields(fields));
+        let table: Vec<_> = rows.iter().map(Row::markdown).collect();
+        compare("src/manual/operations.md", |manual| {
+            let is_row = |line: &&str| line.starts_with('|');
+            let before = manual.lines().take_while(|line| !line.starts_with("| Field |")).collect::<Vec<_>>();
+            let rest = manual.lines().skip(before.len()).skip_while(is_row).collect::<Vec<_>>();
+            let head = vec!["| Field | Default | Allowed |", "|---|---|---|"];
+            let lines = [before, head, table.iter().map(String::as_str).collect(), rest].concat();
+            lines.join("\n") + "\n"
+        });
     }
 
     #[test]

@@ -16,14 +16,14 @@ use rustls::{
 };
 
 use crate::certificate::{Certificate, Version};
-use crate::config::{Redacted, check::unexpanded};
+use crate::config::{Redacted, fields::unexpanded};
 
 /// A PEM file with the certificates of authorities that peers are verified against.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PemFile(pub PathBuf);
 
 /// PEM files of one certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate, then its intermediates.
     pub cert_file: PathBuf,

@@ -65,8 +65,8 @@ pub(super) fn suite(text: &str) -> Option<(CipherSuite, bool)> {
     Some((found.suite(), is_tls13(*found)))
 }
 
-/// Drops rustls's mark in the names of TLS 1.3 suites.
-fn name(suite: CipherSuite) -> Option<String> {
+/// A suite's name in IANA's registry and in Go: without rustls's mark of TLS 1.3.
+pub(super) fn name(suite: CipherSuite) -> Option<String> {
     suite.as_str().map(|name| name.replacen("TLS13_", "TLS_", 1))
 }
 

@@ -12,7 +12,7 @@ use http::HeaderValue;
 use kube_client::config::AuthInfo;
 use tokio::time::Instant;
 
-use crate::config::check::unexpanded;
+use crate::config::fields::unexpanded;
 
 /// How long a token is used without reading its file again: client-go's minute, less its leeway.
 const USE_MAX: Duration = Duration::from_secs(50);

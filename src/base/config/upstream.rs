@@ -7,10 +7,26 @@ use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, Kubecon
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::{
-    Redacted, UpstreamConfig,
-    check::unexpanded,
+    Redacted, ServerAddress,
+    fields::{Fields, FilePath, Maybe, Parsed, Refused, Text, about, unexpanded},
     kubeconfig_file::{self, MalformedKubeconfig},
 };
+
+/// More servers than the control plane of any usual cluster has.
+const SERVERS_MAX: usize = 16;
+
+const SERVER: Parsed<ServerAddress> = Parsed {
+    allowed: ServerAddress::ALLOWED,
+    parse: |text| text.parse().map_err(|why| Refused { why: format!(": {why}"), allowed: None }),
+    pattern: "^[^/@?#]+:[0-9]+$",
+};
+
+/// The API server. If neither field is set, it is found as kubectl finds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+}
 
 /// Why configuration and environment yield no upstream.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +98,21 @@ fn usable(token: &SecretString) -> Result<SecretString, UpstreamConfigError> {
 }
 
 impl UpstreamConfig {
+    pub(super) fn fields(&mut self, servers: &mut Vec<ServerAddress>, fields: &mut Fields<'_>) {
+        const FOUND: &str =
+            "the one that kubectl finds: `$KUBECONFIG`, `~/.kube/config`, otherwise the pod's service account";
+        fields.value("kubeconfig", about("a file").default(FOUND), &mut self.kubeconfig, &Maybe(FilePath));
+        let text = about("a context of the kubeconfig").default("the current one");
+        fields.value("context", text, &mut self.context, &Maybe(Text));
+        let text = about(
+            "1 to 16 addresses `HOST:PORT` of API servers of that cluster, dialled in place of the \
+                          kubeconfig's address; see *Several API servers*",
+        )
+        .default("none: the address of the kubeconfig");
+        fields.set("servers", text, servers, &SERVER);
+        fields.length("servers", 1, Some(SERVERS_MAX));
+    }
+
     /// The named kubeconfig, or else what kubectl would find: `$KUBECONFIG`, the home directory's, the cluster in
     /// which the gateway runs as a pod. A requested context must be in a kubeconfig.
     ///

@@ -39,7 +39,7 @@ pub(super) struct InEffect {
     /// When and why the file was refused after its last change; `None` if it was not.
     pub refused: Option<(SystemTime, String)>,
     /// The fields that have changed in the file and need a restart.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<String>,
 }
 
 /// The parts of a running gateway that a changed configuration affects.

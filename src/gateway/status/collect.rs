@@ -41,11 +41,11 @@ pub struct Source {
 #[derive(Clone, Debug, Default)]
 pub struct Configured {
     /// The fields that are in effect.
-    pub settings: Vec<(&'static str, String)>,
+    pub settings: Vec<(String, String)>,
     /// When and why the file was refused after its last change; `None` if it was not.
     pub refused: Option<(SystemTime, String)>,
     /// The fields that have changed in the file and need a restart.
-    pub needs_restart: Vec<&'static str>,
+    pub needs_restart: Vec<String>,
 }
 
 impl Source {
@@ -263,12 +263,12 @@ fn reload(configured: &Configured, detail: Detail) -> Reload {
     Reload {
         failed_at: at.and_then(|at| Timestamp::from_second(at.as_second()).ok()).map(|at| at.to_string()),
         error: refused.filter(|_| detail == Detail::Full).map_or_else(String::new, |(_, error)| error.clone()),
-        needs_restart: configured.needs_restart.iter().map(|&field| field.to_owned()).collect(),
+        needs_restart: configured.needs_restart.clone(),
     }
 }
 
-fn settings(fields: Vec<(&'static str, String)>) -> Vec<Setting> {
-    fields.into_iter().map(|(field, value)| Setting { field: field.to_owned(), value }).collect()
+fn settings(fields: Vec<(String, String)>) -> Vec<Setting> {
+    fields.into_iter().map(|(field, value)| Setting { field, value }).collect()
 }
 
 impl std::fmt::Debug for Source {

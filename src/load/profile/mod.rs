@@ -2,16 +2,15 @@
 //! all its problems and their places.
 
 mod built_in;
-mod raw;
-mod validate;
+mod fields;
 
 use std::{io, path::Path, time::Duration};
 
 use base::apimachinery::GroupVersionResource;
-use base::config::{Problems, parse_document};
+use base::config::Problems;
 
 pub use built_in::BUILT_IN;
-pub(super) use validate::DURATIONS;
+pub(super) use fields::DURATIONS;
 
 /// Stands in selectors for the number of the client.
 pub(super) const CLIENT: &str = "{client}";
@@ -154,7 +153,7 @@ pub struct ChurnWork {
     /// The number of objects that are created before the run, to be updated.
     pub objects: usize,
     /// The approximate size of an object in JSON.
-    pub bytes: usize,
+    pub bytes: u64,
     /// The relative frequencies of updates, creations and deletions.
     pub updates: usize,
     pub creates: usize,
@@ -236,8 +235,7 @@ impl Profile {
     /// # Errors
     /// All its problems, with their places.
     pub fn parse(name: &str, text: &str) -> Result<Self, Problems> {
-        let parsed = parse_document(text).and_then(|document| validate::validate(name, &document));
-        parsed.map_err(|problems| problems.located(text))
+        fields::parse(name, text).map_err(|problems| problems.located(text))
     }
 
     /// The profile with another duration, if one is given.

@@ -1,4 +1,4 @@
-//! The rules of `delegated` mode.
+//! The rules of `delegated` mode, and of names and lists.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ fn unsafe_set_ups_are_refused() {
         ),
         (
             "clients: {mode: delegated, authentication: {tokenReview: {audiences: [a, a, '']}}}".to_owned(),
-            "clients.authentication.tokenReview.audiences[1]: \"a\" was given; allowed: ",
+            "clients.authentication.tokenReview.audiences[1]: \"a\" was given: it is there already; allowed: ",
         ),
         (
             "clients: {mode: delegated, authentication: {anonymous: 1}}".to_owned(),
@@ -303,4 +303,26 @@ fn a_second_document_is_named() {
     let text = "reads: {}\n---\nreads: {}\n";
     let found = problems(text);
     assert_eq!(found, ["line 4, column 1: a second YAML document begins here; a file has one"]);
+}
+
+#[test]
+fn lists_of_servers_have_each_server_once() {
+    let of = |servers: &str| parse(&format!("upstream: {{servers: {servers}}}"), &Overrides::default());
+    let config = of("['10.0.0.1:6443', '[::1]:6443', 'api.example:443']").unwrap();
+    let shown = "[10.0.0.1:6443, [::1]:6443, api.example:443]";
+    assert!(config.effective().contains(&("upstream.servers".to_owned(), shown.to_owned())));
+    assert_eq!(Config::defaults(&Overrides::default()).unwrap().servers, []);
+    let many: Vec<_> = (1..=17).map(|port| format!("'a:{port}'")).collect();
+    for (servers, problem) in [
+        ("[]", "upstream.servers: the list is empty; allowed: at least 1, or remove this field"),
+        (
+            "['a:1', 'https://b:2/']",
+            "upstream.servers[1]: \"https://b:2/\" was given: it has a scheme; that of the kubeconfig is used; \
+             allowed: HOST:PORT of an API server of the same cluster, such as 10.0.0.1:6443",
+        ),
+        ("['A:1', 'a:1']", "upstream.servers[1]: \"a:1\" was given: it is there already; allowed: each one once"),
+        (&format!("[{}]", many.join(",")), "upstream.servers: 17 were given; allowed: at most 16"),
+    ] {
+        assert_eq!(of(servers).unwrap_err().to_string(), problem, "{servers}");
+    }
 }
