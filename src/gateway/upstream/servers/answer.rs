@@ -12,12 +12,9 @@ use crate::{
     connector::{Denial, RequestBody, SendError, ServerChecks},
     upstream::server_version,
 };
-use base::{
-    apimachinery::{ResourceVersion, Status},
-    telemetry::Chain,
-};
+use base::{apimachinery::Status, telemetry::Chain};
 
-/// A most-recent list of one object: it has the object's uid and the storage's version.
+/// A list of one object, which API servers of any cluster have.
 const WHO: &str = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system";
 const READY: &str = "/readyz";
 /// Time limit for all questions to one server.
@@ -48,9 +45,7 @@ pub(super) enum CheckResult {
 pub(super) struct Said {
     /// Of the namespace `kube-system`.
     pub(super) uid: String,
-    /// The version of its storage.
-    pub(super) head: ResourceVersion,
-    /// `None` if it does not say.
+    /// Its `/version`; `None` if it does not say.
     pub(super) version: Option<String>,
     /// Why it is not ready to serve; `None` if it is, or may not be asked.
     pub(super) unready: Option<String>,
@@ -58,14 +53,7 @@ pub(super) struct Said {
 
 #[derive(Deserialize)]
 struct List {
-    metadata: ListMetadata,
     items: Vec<Item>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMetadata {
-    resource_version: String,
 }
 
 #[derive(Deserialize)]
@@ -98,8 +86,8 @@ impl CheckResult {
 
 /// Who a server is, from its answer to [`WHO`].
 enum Who {
-    /// The uid of the namespace `kube-system`, and the version of the storage.
-    Told(String, ResourceVersion),
+    /// The uid of the namespace `kube-system`.
+    Told(String),
     Busy(String),
 }
 
@@ -118,14 +106,14 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, Check
     // Never busy: an API server answers this in any case, and with 503 at last when it ends.
     let status = get(READY).await?.status();
     let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
-    let (uid, head) = match who {
-        Who::Told(uid, head) => (uid, head),
+    let uid = match who {
+        Who::Told(uid) => uid,
         Who::Busy(error) => return Ok(CheckResult::Busy { error, unready }),
     };
     // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
     let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
     let version = version.and_then(|answer| server_version::parse(answer.body()));
-    Ok(CheckResult::Said(Said { uid, head, version, unready }))
+    Ok(CheckResult::Said(Said { uid, version, unready }))
 }
 
 async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, CheckResult> {
@@ -168,12 +156,9 @@ fn who(answer: &Response<Bytes>) -> Result<Who, CheckResult> {
     }
     let list: List = serde_json::from_slice(body)
         .map_err(|error| CheckResult::Untold(format!("its list of the namespace kube-system is not valid: {error}")))?;
-    let Some(item) = list.items.into_iter().next() else {
-        return Err(CheckResult::Untold("it has no namespace kube-system".to_owned()));
-    };
-    let head = ResourceVersion::parse(&list.metadata.resource_version).ok();
-    let head = head.ok_or_else(|| CheckResult::Untold("its list of namespaces has no version".to_owned()))?;
-    Ok(Who::Told(item.metadata.uid, head))
+    let item = list.items.into_iter().next();
+    let untold = || CheckResult::Untold("it has no namespace kube-system".to_owned());
+    item.map(|item| Who::Told(item.metadata.uid)).ok_or_else(untold)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! (the manual's chapter `operations`, "Several API servers").
 
 mod answer;
-mod contest;
 mod membership;
 #[cfg(test)]
 mod tests;
@@ -37,7 +36,7 @@ impl Upstream {
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
         let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
-        while self.round(&checks, &mut membership).await {}
+        self.round(&checks, &mut membership).await;
     }
 
     /// The states of the servers, in the order of the configuration; empty if there is only one address.
@@ -48,7 +47,7 @@ impl Upstream {
     async fn check(&self, checks: ServerChecks) {
         let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
         loop {
-            while self.round(&checks, &mut membership).await {}
+            self.round(&checks, &mut membership).await;
             let wanted = async {
                 sleep(CHECK_AGAIN).await;
                 checks.servers().wanted().await;
@@ -60,8 +59,8 @@ impl Upstream {
         }
     }
 
-    /// Asks all servers that are due. Whether another round is to follow at once.
-    async fn round(&self, checks: &ServerChecks, membership: &mut Membership) -> bool {
+    /// Asks all servers that are due.
+    async fn round(&self, checks: &ServerChecks, membership: &mut Membership) {
         let due = membership.due();
         let asked = due.into_iter().enumerate().map(
             async |(index, is_due)| {
@@ -69,9 +68,9 @@ impl Upstream {
             },
         );
         let answers = join_all(asked).await;
-        let Judgement { findings, is_open, is_another, has_strayed } = membership.round(&answers, Instant::now());
+        let Judgement { findings, is_another, has_strayed } = membership.round(&answers, Instant::now());
         if is_another {
-            tracing::warn!("the cluster of upstream.servers was replaced or restored; all caches are given up");
+            tracing::warn!("the cluster of upstream.servers was replaced by another one; all caches are given up");
             self.shared.connector.break_all();
         }
         checks.servers().found(findings);
@@ -79,6 +78,5 @@ impl Upstream {
         if is_another || has_strayed {
             self.storage().replaced();
         }
-        is_open
     }
 }
