@@ -12,13 +12,13 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{breaker::Breaker, generation::Generation};
+use super::breaker::Breaker;
 
 /// What is known of each of several servers, or of the only one. Forgotten with the cluster. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Acceptance {
     servers: Arc<[Server]>,
-    generation: Generation,
+    cluster: Breaker,
 }
 
 #[derive(Debug)]
@@ -45,13 +45,13 @@ pub(super) enum Standing {
 }
 
 impl Acceptance {
-    pub(super) fn undecided(servers: usize, generation: Generation) -> Self {
-        Self { servers: (0..servers).map(|_| Server::undecided()).collect(), generation }
+    pub(super) fn undecided(servers: usize, cluster: Breaker) -> Self {
+        Self { servers: (0..servers).map(|_| Server::undecided()).collect(), cluster }
     }
 
     /// The number of the current generation, to be taken before a server is asked.
     pub(super) fn generation(&self) -> u64 {
-        self.generation.number()
+        self.cluster.generation()
     }
 
     /// Records what a server has shown in a generation, and returns what was known of it. Breaks the identity's
@@ -114,7 +114,7 @@ impl Acceptance {
     }
 
     fn standing(&self, known: u64) -> Standing {
-        if known >> STANDING_BITS == self.generation.number() { Standing::of(known) } else { Standing::Undecided }
+        if known >> STANDING_BITS == self.cluster.generation() { Standing::of(known) } else { Standing::Undecided }
     }
 }
 

@@ -26,9 +26,9 @@ use base::{
 use super::{
     BoxError, BuildError, RequestBody,
     acceptance::Acceptance,
+    breaker::Breaker,
     client_certificate::ClientCertificate,
     dialer::{Dial, Dialer, Protocols, Way, dial},
-    generation::Generation,
     presented::Presented,
     response_body::Received,
     servers::{Choice, Route, Servers},
@@ -46,7 +46,7 @@ pub(super) struct Access {
     servers: Option<Servers>,
     /// Which servers connections may go to; `None` for each that is of the cluster.
     acceptance: Option<Acceptance>,
-    generation: Generation,
+    cluster: Breaker,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -60,28 +60,28 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// The server and the gateway's own credentials. Connections break when `generation` ends.
+    /// The server and the gateway's own credentials. Connections break when `cluster` trips.
     pub(super) fn new(
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        generation: Generation,
+        cluster: Breaker,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
         let shown = certificate.as_ref().map(|certificate| certificate.presented());
-        Ok(Self { certificate, ..Self::build(config, sockets, servers, generation, shown)? })
+        Ok(Self { certificate, ..Self::build(config, sockets, servers, cluster, shown)? })
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        let (sockets, servers, generation) = (self.sockets.clone(), self.servers.clone(), self.generation.clone());
-        Self::build(anonymous(&self.config), sockets, servers, generation, None)
+        let (sockets, servers, cluster) = (self.sockets.clone(), self.servers.clone(), self.cluster.clone());
+        Self::build(anonymous(&self.config), sockets, servers, cluster, None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, certificate: Arc<Presented>) -> Result<Self, BuildError> {
-        let (sockets, servers, generation) = (self.sockets.clone(), self.servers.clone(), self.generation.clone());
-        Self::build(anonymous(&self.config), sockets, servers, generation, Some(certificate))
+        let (sockets, servers, cluster) = (self.sockets.clone(), self.servers.clone(), self.cluster.clone());
+        Self::build(anonymous(&self.config), sockets, servers, cluster, Some(certificate))
     }
 
     /// New connections show `certificate`, in place of the one in the configuration.
@@ -89,7 +89,7 @@ impl Access {
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        generation: Generation,
+        cluster: Breaker,
         certificate: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
@@ -121,7 +121,7 @@ impl Access {
             sockets,
             servers,
             acceptance: None,
-            generation,
+            cluster,
         })
     }
 
@@ -141,9 +141,9 @@ impl Access {
         &self.config
     }
 
-    /// The cluster that upstream is now.
-    pub(super) fn generation(&self) -> &Generation {
-        &self.generation
+    /// Breaks the connections to the cluster when it is replaced.
+    pub(super) fn cluster(&self) -> &Breaker {
+        &self.cluster
     }
 
     /// Several servers in place of the address of the configuration.
@@ -160,7 +160,7 @@ impl Access {
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
         let way = match self.servers.clone() {
             Some(servers) => Way::Servers(Route { servers, choice, acceptance: self.acceptance.clone() }),
-            None => Way::Address { generation: self.generation.clone(), acceptance: self.acceptance.clone() },
+            None => Way::Address { cluster: self.cluster.clone(), acceptance: self.acceptance.clone() },
         };
         let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
         Dialer::new(dial, tls, server_name, protocols, way, self.certificate.clone())

@@ -34,8 +34,8 @@ use super::{
     BoxError, BuildError,
     acceptance::Acceptance,
     breaker::Breaks,
+    breaker::{Breakable, Breaker, Broken},
     client_certificate::ClientCertificate,
-    generation::{Breakable, Broken, Generation},
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
 };
@@ -67,7 +67,7 @@ pub(super) struct Dialer {
 pub(super) enum Way {
     /// The address of the configuration. With an acceptance, only if the server there accepts the identity.
     Address {
-        generation: Generation,
+        cluster: Breaker,
         acceptance: Option<Acceptance>,
     },
     Servers(Route),
@@ -134,10 +134,10 @@ impl Service<Uri> for Dialer {
     fn call(&mut self, address: Uri) -> Self::Future {
         let route = match &self.way {
             Way::Servers(route) => route.clone(),
-            Way::Address { generation, acceptance } => {
+            Way::Address { cluster, acceptance } => {
                 let acceptance = acceptance.clone();
                 let accepted = acceptance.as_ref().map(|acceptance| acceptance.token(ONLY));
-                let breaks = Breaks::by([Some(generation.token()), self.token(), accepted].into_iter().flatten());
+                let breaks = Breaks::by([Some(cluster.token()), self.token(), accepted].into_iter().flatten());
                 let check = move || acceptance.as_ref().map_or(Ok(()), |acceptance| acceptance.check(ONLY));
                 if let Err(error) = check() {
                     return Box::pin(async move { Err(error.into()) });

@@ -19,7 +19,6 @@ mod delivery;
 mod dialer;
 mod error;
 mod exclusive;
-mod generation;
 mod health;
 mod hop;
 mod identity;
@@ -62,7 +61,7 @@ pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
 
 use access::Access;
-use generation::Generation;
+use breaker::Breaker;
 use identity::Exposed;
 use target::Target;
 
@@ -110,7 +109,7 @@ impl Connector {
             config.clone(),
             sockets.unwrap_or_else(socket::tcp),
             Servers::new(servers),
-            Generation::default(),
+            Breaker::default(),
         )?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
@@ -121,7 +120,7 @@ impl Connector {
     /// # Errors
     /// The configuration cannot be used.
     pub fn beside(&self, config: &kube_client::Config) -> Result<Self, BuildError> {
-        let access = Access::new(config.clone(), socket::tcp(), None, self.shared.access.generation().clone())?;
+        let access = Access::new(config.clone(), socket::tcp(), None, self.shared.access.cluster().clone())?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
 
@@ -139,7 +138,7 @@ impl Connector {
     /// Breaks all connections, and those of connectors made by [`Self::beside`], because the cluster behind them was
     /// replaced. Forgets what was learned of clients there. Later requests are sent on new connections.
     pub fn break_all(&self) {
-        self.shared.access.generation().end();
+        self.shared.access.cluster().trip();
         if let Some(servers) = self.servers() {
             servers.break_all();
         }

@@ -45,7 +45,7 @@ impl AsClient {
         Ok(Self {
             connections,
             unknown,
-            known_tokens: KnownTokens::new(access.generation().clone()),
+            known_tokens: KnownTokens::new(access.cluster().clone()),
             turns: Arc::new(turns),
         })
     }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::connector::generation::Generation;
+use crate::connector::breaker::Breaker;
 use base::{
     fairness::ClientKey,
     memo::{Bound, TtlCache},
@@ -24,7 +24,7 @@ const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 pub(super) struct KnownTokens {
     /// Each with the number of the generation in which it was accepted.
     tokens: Arc<TtlCache<ClientKey, u64>>,
-    generation: Generation,
+    cluster: Breaker,
 }
 
 /// A token that a request carries, and the number of the generation in which the request was made: an answer that comes
@@ -37,13 +37,13 @@ pub(super) struct Shown {
 }
 
 impl KnownTokens {
-    pub(super) fn new(generation: Generation) -> Self {
-        Self { tokens: Arc::new(TtlCache::new(TOKENS)), generation }
+    pub(super) fn new(cluster: Breaker) -> Self {
+        Self { tokens: Arc::new(TtlCache::new(TOKENS)), cluster }
     }
 
     /// To be called before the request is sent.
     pub(super) fn show(&self, token: ClientKey) -> Shown {
-        Shown { tokens: self.tokens.clone(), token, generation: self.generation.number() }
+        Shown { tokens: self.tokens.clone(), token, generation: self.cluster.generation() }
     }
 }
 
@@ -73,13 +73,13 @@ mod tests {
 
     #[test]
     fn another_cluster_need_not_accept_the_tokens_of_the_one_before() {
-        let (generation, token) = (Generation::default(), ClientKey::user("jane"));
-        let tokens = KnownTokens::new(generation.clone());
+        let (cluster, token) = (Breaker::default(), ClientKey::user("jane"));
+        let tokens = KnownTokens::new(cluster.clone());
         let is_known = || tokens.show(token).is_known();
         tokens.show(token).learn(StatusCode::OK);
         assert!(is_known());
         let before = tokens.show(token);
-        generation.end();
+        cluster.trip();
         assert!(!is_known());
         before.learn(StatusCode::OK);
         assert!(!is_known(), "the request was sent to the cluster before");

@@ -104,7 +104,7 @@ impl Probes {
             Some(servers) => (0..servers.addresses().len()).map(Choice::Only).collect(),
             None => vec![Choice::Any],
         };
-        let acceptance = Acceptance::undecided(choices.len(), access.generation().clone());
+        let acceptance = Acceptance::undecided(choices.len(), access.cluster().clone());
         let pools = choices.into_iter().map(|choice| Pool::new(&access, PoolSettings { choice, ..PROBES })).collect();
         Ok(Self { target, servers, files, accepted, asked: Mutex::new(asked), pools, acceptance })
     }

@@ -12,7 +12,7 @@ use crate::connector::{
     BoxError, TroubleKind,
     acceptance::{Acceptance, NotAccepted},
     breaker::Breaks,
-    generation::Broken,
+    breaker::Broken,
 };
 use base::telemetry::{Chain, server_connections};
 

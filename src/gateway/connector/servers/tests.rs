@@ -7,7 +7,6 @@ use super::*;
 use crate::connector::{
     acceptance::{Acceptance, Standing},
     breaker::Breaker,
-    generation::Generation,
 };
 
 fn servers(addresses: &[String]) -> Servers {
@@ -236,8 +235,8 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
     let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
     servers.found(vec![ready("v1"), ready("v1")]);
-    let (generation, mut held) = (Generation::default(), Vec::new());
-    let acceptance = Acceptance::undecided(2, generation.clone());
+    let (cluster, mut held) = (Breaker::default(), Vec::new());
+    let acceptance = Acceptance::undecided(2, cluster.clone());
     assert_eq!(acceptance.best(), Standing::Undecided);
     acceptance.note(0, Standing::Refused, acceptance.generation());
     assert_eq!(acceptance.best(), Standing::Refused);
@@ -248,7 +247,7 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
         held.push(servers.hold(Choice::Only(1), &[]).unwrap());
     }
     let before = acceptance.generation();
-    generation.end();
+    cluster.trip();
     assert_eq!((acceptance.best(), acceptance.others()), (Standing::Undecided, vec![0, 1]), "another cluster");
     acceptance.note(1, Standing::Accepted, before);
     assert_eq!(acceptance.best(), Standing::Undecided, "the cluster before has said so");
@@ -281,7 +280,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
     let servers = servers(&addresses);
     servers.found(vec![ready("v1"), ready("v1")]);
-    let acceptance = Acceptance::undecided(2, Generation::default());
+    let acceptance = Acceptance::undecided(2, Breaker::default());
     for server in [0, 1] {
         acceptance.note(server, Standing::Accepted, acceptance.generation());
     }
