@@ -112,10 +112,10 @@ impl fmt::Debug for Tasks {
 /// Spreads the ends of watches over the time of a drain, so that their clients do not reconnect to the other gateways
 /// all at once. Cheap to clone; all clones share the same drain.
 #[derive(Clone, Debug, Default)]
-pub struct Spread(Arc<OnceLock<Turns>>);
+pub struct Spread(Arc<OnceLock<ConcurrencyLimit>>);
 
 #[derive(Debug)]
-struct Turns {
+struct ConcurrencyLimit {
     began: Instant,
     /// How many turns fit into the available time; after that they start over.
     count: u32,
@@ -129,7 +129,7 @@ impl Spread {
     /// Begins the drain: the last turn comes within `time`.
     pub fn begin(&self, time: Duration) {
         let count = u32::try_from(time.as_millis() / TURN.as_millis()).unwrap_or(u32::MAX).max(1);
-        self.0.get_or_init(|| Turns { began: Instant::now(), count, next: AtomicU32::new(0) });
+        self.0.get_or_init(|| ConcurrencyLimit { began: Instant::now(), count, next: AtomicU32::new(0) });
     }
 
     /// When the next watch may end; `None` while there is no drain.

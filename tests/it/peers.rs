@@ -419,7 +419,7 @@ async fn a_state_is_refused_if_upstream_was_upgraded_during_the_search() {
 /// The answer of a gateway with this name that is fetching the state.
 fn filling(name: u128) -> String {
     let name = Uuid::from_u128(name).simple();
-    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nkube-fanout-lot: 0\r\n";
+    let head = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nkube-fanout-rank: 0\r\n";
     format!("{head}kube-fanout-peer: {name}\r\n\r\n")
 }
 
@@ -465,13 +465,13 @@ async fn a_user_who_may_list_a_resource_learns_that_it_is_being_fetched() {
         let response = raw(gateway.client.address(), &read, header).await;
         String::from_utf8(response).unwrap()
     };
-    let look = async || told(&question).await.contains("\r\nkube-fanout-lot: ").then_some(());
+    let look = async || told(&question).await.contains("\r\nkube-fanout-rank: ").then_some(());
     tokio::select! {
         _ = raw(gateway.client.address(), &read, &authorization) => panic!("the peer does not answer"),
         () = until("the search has begun", look) => {}
     }
     let to_anyone = told(QUESTION).await;
-    assert!(to_anyone.starts_with("HTTP/1.1 503 ") && !to_anyone.contains("kube-fanout-lot"), "{to_anyone}");
+    assert!(to_anyone.starts_with("HTTP/1.1 503 ") && !to_anyone.contains("kube-fanout-rank"), "{to_anyone}");
 }
 
 #[tokio::test]

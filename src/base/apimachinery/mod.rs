@@ -2,6 +2,7 @@
 
 mod age;
 mod continue_token;
+mod election;
 mod field_labels;
 mod field_selector;
 mod field_tags;
@@ -11,7 +12,6 @@ mod invalid_selector;
 mod label_lexer;
 mod label_selector;
 mod labels;
-mod lot;
 mod media_type;
 mod object_key;
 mod options;
@@ -28,6 +28,7 @@ mod user_info;
 
 pub use age::age;
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
+pub use election::ElectionRank;
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};
 pub use field_selector::{FieldRequirement, FieldSelector};
 pub use field_tags::{FieldTag, ScalarKind, field_tags};
@@ -36,7 +37,6 @@ pub use group_version_resource::{GroupResource, GroupVersionResource};
 pub use invalid_selector::InvalidSelector;
 pub use label_selector::{LabelCondition, LabelRequirement, LabelSelector};
 pub use labels::Labels;
-pub use lot::Lot;
 pub use media_type::{Encoding, MetaVersion, NotFromMemory, Representation, ResponseKind, View, negotiate};
 pub use object_key::ObjectKey;
 pub use options::{Freshness, GetOptions, IncludeObject, InvalidOptions, ListOptions, WatchOptions, WatchStart};

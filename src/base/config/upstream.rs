@@ -1,4 +1,4 @@
-//! Turns the configuration of upstream into kube-client's: which server, which credentials.
+//! ConcurrencyLimit the configuration of upstream into kube-client's: which server, which credentials.
 
 use std::{env, io, net::IpAddr, path::PathBuf};
 

@@ -6,9 +6,9 @@
 //! Invariant: a client is counted from its first [`Share`] to the drop of its last. There is one entry for each client
 //! that holds something now, so that the limit on shares also limits the entries.
 
+mod byte_budget;
+mod concurrency_limit;
 mod rate_limit;
-mod room;
-mod turns;
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -23,9 +23,9 @@ use dashmap::{DashMap, Entry};
 
 use crate::telemetry::limit_reached;
 
+pub use byte_budget::{ByteBudget, ClientByteBudget, ReservedBytes};
+pub use concurrency_limit::{ConcurrencyLimit, PacedConcurrencyLimit, PacedTurn, Turn};
 pub use rate_limit::{Rate, RateLimit};
-pub use room::{AnswerRoom, ClientRoom, Room};
-pub use turns::{PacedTurn, PacedTurns, Turn, Turns};
 
 /// The client that something is counted for: a keyed hash that does not reveal the client, and has no meaning in
 /// another process.

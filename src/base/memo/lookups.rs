@@ -2,7 +2,7 @@
 //!
 //! Invariants: the same question is never asked twice at the same time. Each question runs in its own task, so
 //! that its answer is cached even if the requests that wait for it are gone, or are not polled because their clients do
-//! not read. There are as many tasks as questions, not as many as requests. Questions of one [`Room`] take no capacity
+//! not read. There are as many tasks as questions, not as many as requests. Questions of one [`Capacity`] take none
 //! from the other.
 
 use std::{
@@ -31,7 +31,7 @@ pub struct Cacheable<V> {
 
 /// The capacity that a question takes up while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum Capacity {
     /// The capacity shared by ordinary questions.
     Common,
     /// Capacity reserved for questions that must be asked however many others there are.
@@ -54,7 +54,7 @@ struct Shared<K, V> {
 struct UnderWay<K, V> {
     /// The receivers hold `None` until there is an answer.
     questions: HashMap<K, watch::Receiver<Option<V>>>,
-    /// Number of questions in flight, per room.
+    /// Number of questions in flight, per capacity.
     common: usize,
     reserved: usize,
 }
@@ -64,7 +64,7 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Starts empty. `known` limits the cached answers, `common` and `reserved` the questions in flight in each room;
+    /// Starts empty. `known` limits the cached answers, `common` and `reserved` the questions in flight in each capacity;
     /// `tasks` runs the questions.
     pub fn new(known: Bound, common: Bound, reserved: Bound, tasks: Tasks) -> Self {
         let under_way = Mutex::new(UnderWay { questions: HashMap::new(), common: 0, reserved: 0 });
@@ -83,20 +83,20 @@ where
     }
 
     /// Answers a question that was not cached just now. Joins the same question if it is in flight; otherwise spawns
-    /// the future of `begin` as a task named `name`, before this function returns. `None` if the room is full, if
+    /// the future of `begin` as a task named `name`, before this function returns. `None` if the capacity is full, if
     /// `begin` returns `None` (the caller may not ask), or if no answer comes.
     pub fn ask<A, B>(
         &self,
         name: &'static str,
         question: K,
-        room: Room,
+        capacity: Capacity,
         begin: B,
     ) -> impl Future<Output = Option<V>> + Send + use<K, V, A, B>
     where
         A: Future<Output = Cacheable<V>> + Send + 'static,
         B: FnOnce() -> Option<A>,
     {
-        let answer = self.answer(name, question, room, begin);
+        let answer = self.answer(name, question, capacity, begin);
         async move {
             match answer? {
                 Pending::Known(value) => Some(value),
@@ -106,7 +106,7 @@ where
         }
     }
 
-    fn answer<A, B>(&self, name: &'static str, question: K, room: Room, begin: B) -> Option<Pending<V>>
+    fn answer<A, B>(&self, name: &'static str, question: K, capacity: Capacity, begin: B) -> Option<Pending<V>>
     where
         A: Future<Output = Cacheable<V>> + Send + 'static,
         B: FnOnce() -> Option<A>,
@@ -119,18 +119,18 @@ where
         if let Some(value) = self.known(&question, Instant::now()) {
             return Some(Pending::Known(value));
         }
-        let Bound { most, limit } = self.shared.bound(room);
-        if *under_way.count(room) >= most {
+        let Bound { most, limit } = self.shared.bound(capacity);
+        if *under_way.count(capacity) >= most {
             telemetry::limit_reached(limit);
             return None;
         }
         let asked = begin()?;
         let (told, answer) = watch::channel(None);
         under_way.questions.insert(question.clone(), answer.clone());
-        *under_way.count(room) += 1;
+        *under_way.count(capacity) += 1;
         drop(under_way);
-        let question = Place { shared: self.shared.clone(), question, room };
-        // Not an async block, which would reserve room for `asked` twice: there are thousands of questions at once.
+        let question = Place { shared: self.shared.clone(), question, capacity };
+        // Not an async block, which would reserve capacity for `asked` twice: there are thousands of questions at once.
         let task = asked.map(move |Cacheable { value, ttl }| {
             // Cached before the question is removed, so that a concurrent caller finds it in one place or the other.
             question.shared.known.insert(question.question.clone(), value.clone(), ttl);
@@ -143,10 +143,10 @@ where
 }
 
 impl<K, V> Shared<K, V> {
-    fn bound(&self, room: Room) -> Bound {
-        match room {
-            Room::Common => self.common,
-            Room::Reserved => self.reserved,
+    fn bound(&self, capacity: Capacity) -> Bound {
+        match capacity {
+            Capacity::Common => self.common,
+            Capacity::Reserved => self.reserved,
         }
     }
 
@@ -157,10 +157,10 @@ impl<K, V> Shared<K, V> {
 }
 
 impl<K, V> UnderWay<K, V> {
-    fn count(&mut self, room: Room) -> &mut usize {
-        match room {
-            Room::Common => &mut self.common,
-            Room::Reserved => &mut self.reserved,
+    fn count(&mut self, capacity: Capacity) -> &mut usize {
+        match capacity {
+            Capacity::Common => &mut self.common,
+            Capacity::Reserved => &mut self.reserved,
         }
     }
 }
@@ -175,14 +175,14 @@ enum Pending<V> {
 struct Place<K: Eq + Hash, V> {
     shared: Arc<Shared<K, V>>,
     question: K,
-    room: Room,
+    capacity: Capacity,
 }
 
 impl<K: Eq + Hash, V> Drop for Place<K, V> {
     fn drop(&mut self) {
         let mut under_way = self.shared.under_way();
         under_way.questions.remove(&self.question);
-        *under_way.count(self.room) -= 1;
+        *under_way.count(self.capacity) -= 1;
     }
 }
 
@@ -230,17 +230,22 @@ mod tests {
         }
 
         fn ask(&self, question: u32, ttl: Duration) -> impl Future<Output = Option<u32>> + use<> {
-            self.ask_in(Room::Common, question, ttl)
+            self.ask_in(Capacity::Common, question, ttl)
         }
 
-        fn ask_in(&self, room: Room, question: u32, ttl: Duration) -> impl Future<Output = Option<u32>> + use<> {
+        fn ask_in(
+            &self,
+            capacity: Capacity,
+            question: u32,
+            ttl: Duration,
+        ) -> impl Future<Output = Option<u32>> + use<> {
             let (asked, gate) = (self.asked.clone(), self.gate.clone());
             let answered = async move {
                 asked.fetch_add(1, SeqCst);
                 gate.acquire().await.unwrap().forget();
                 Cacheable { value: question, ttl }
             };
-            self.answers.ask("question", question, room, || Some(answered))
+            self.answers.ask("question", question, capacity, || Some(answered))
         }
 
         fn asked(&self) -> usize {
@@ -300,22 +305,23 @@ mod tests {
         for question in 1..=3 {
             assert_eq!(world.ask(question, TTL).now_or_never(), None);
         }
-        let reserved = world.ask_in(Room::Reserved, 5, TTL);
+        let reserved = world.ask_in(Capacity::Reserved, 5, TTL);
         assert_eq!(world.ask(6, TTL).now_or_never(), Some(None));
-        assert_eq!(world.ask_in(Room::Reserved, 6, TTL).now_or_never(), Some(None));
+        assert_eq!(world.ask_in(Capacity::Reserved, 6, TTL).now_or_never(), Some(None));
         let joined = world.ask(5, TTL);
         world.gate.add_permits(4);
         assert_eq!((reserved.await, joined.await, world.asked()), (Some(5), Some(5), 4));
         world.gate.add_permits(1);
-        assert_eq!(world.ask_in(Room::Reserved, 6, TTL).await, Some(6));
+        assert_eq!(world.ask_in(Capacity::Reserved, 6, TTL).await, Some(6));
     }
 
     #[tokio::test]
     async fn a_refused_question_takes_no_room_but_joins_one_in_flight() {
         let world = World::new();
         world.gate.forget_permits(Semaphore::MAX_PERMITS);
-        let refused =
-            |question| world.answers.ask("question", question, Room::Common, || None::<future::Ready<Cacheable<u32>>>);
+        let refused = |question| {
+            world.answers.ask("question", question, Capacity::Common, || None::<future::Ready<Cacheable<u32>>>)
+        };
         assert_eq!(refused(1).await, None);
         let asked = world.ask(1, TTL);
         let joined = refused(1);
@@ -326,7 +332,8 @@ mod tests {
     #[tokio::test]
     async fn waiters_of_a_panicked_question_get_none() {
         let world = World::new();
-        let broken = world.answers.ask("question", 1, Room::Common, || Some(async { panic!("as the test wants it") }));
+        let broken =
+            world.answers.ask("question", 1, Capacity::Common, || Some(async { panic!("as the test wants it") }));
         assert_eq!(broken.await, None);
         assert_eq!(world.ask(1, TTL).await, Some(1), "no longer under way");
     }

@@ -8,6 +8,6 @@ mod lookups;
 mod single_flight;
 mod ttl_cache;
 
-pub use lookups::{Cacheable, Lookups, Room};
+pub use lookups::{Cacheable, Capacity, Lookups};
 pub use single_flight::{Join, SingleFlight};
 pub use ttl_cache::{Bound, TtlCache};

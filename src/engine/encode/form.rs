@@ -17,7 +17,7 @@ const PIECE: usize = 64 << 10;
 
 /// A part of a leaf's items.
 #[derive(Debug)]
-pub struct LeafPiece {
+pub struct LeafChunk {
     pub bytes: Bytes,
     /// What follows: bytes of a large object that the store holds, too. Usually empty.
     pub shared: Bytes,
@@ -79,20 +79,20 @@ impl Form {
     /// The items of metadata are joined once and shared by all lists. Whole objects are joined again for each list:
     /// this costs little compared with encrypting them, since the joined bytes are still in the CPU's cache, and
     /// keeping them would take the memory of all objects once more.
-    pub fn leaf_piece(&self, leaf: &Leaf, at: usize) -> Result<LeafPiece, NotPartial> {
+    pub fn leaf_chunk(&self, leaf: &Leaf, at: usize) -> Result<LeafChunk, NotPartial> {
         let Self::Whole(shape) = self else {
-            return Ok(LeafPiece { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
+            return Ok(LeafChunk { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
         };
         let objects = &leaf.objects()[at..];
         Ok(match list::items_within(objects, shape, PIECE) {
             0 => match objects.first() {
                 Some(large) => {
-                    LeafPiece { bytes: list::item_opening(large, shape), shared: large.tail().clone(), next: at + 1 }
+                    LeafChunk { bytes: list::item_opening(large, shape), shared: large.tail().clone(), next: at + 1 }
                 }
-                None => LeafPiece { bytes: Bytes::new(), shared: Bytes::new(), next: at },
+                None => LeafChunk { bytes: Bytes::new(), shared: Bytes::new(), next: at },
             },
             count => {
-                LeafPiece { bytes: list::items(objects[..count].iter(), shape), shared: Bytes::new(), next: at + count }
+                LeafChunk { bytes: list::items(objects[..count].iter(), shape), shared: Bytes::new(), next: at + count }
             }
         })
     }

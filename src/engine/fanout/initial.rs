@@ -9,7 +9,7 @@ use crate::{
     encode::{Form, partial::NotPartial},
     store::{Extract, Predicate},
 };
-use base::{apimachinery::ResourceVersion, fairness::ClientRoom};
+use base::{apimachinery::ResourceVersion, fairness::ClientByteBudget};
 
 /// The maximum number of objects that are framed at a time: their metadata may have to be made first.
 const BATCH: usize = 256;
@@ -70,7 +70,7 @@ impl InitialEvents {
         now: Instant,
         predicate: &Predicate,
         form: &Form,
-        room: &ClientRoom,
+        room: &ClientByteBudget,
     ) -> Result<Next, NotPartial> {
         if let Some(Waiting { retry_at, .. }) = self.waiting
             && now < retry_at

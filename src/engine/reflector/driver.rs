@@ -25,7 +25,7 @@ const WATCH_MIN: Duration = Duration::from_secs(1);
 const LOOK_AGE_MAX: Duration = Duration::from_millis(500);
 
 /// Receives everything that happens to the store.
-pub trait Sink: Send {
+pub trait ReflectorEvents: Send {
     /// The health of the store changed, or more is known about what upstream supports.
     fn health(&mut self, health: Health);
 
@@ -111,7 +111,7 @@ pub struct Reflector<L: ListWatch, S, P = NoPeers> {
     going_on: Option<EventStream<L::Stream>>,
 }
 
-impl<L: ListWatch, S: Sink> Reflector<L, S> {
+impl<L: ListWatch, S: ReflectorEvents> Reflector<L, S> {
     /// `evidence` is what freshness proofs and the verifier find out about the resource.
     pub fn new(upstream: L, sink: S, collection: Collection, settings: Settings, evidence: Evidence) -> Self {
         let now = Instant::now();
@@ -160,7 +160,7 @@ impl<L: ListWatch, S: Sink> Reflector<L, S> {
     }
 }
 
-impl<L: ListWatch, S: Sink, P: Peers> Reflector<L, S, P> {
+impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     /// Runs until the resource is gone or was replaced by another one.
     pub async fn run(mut self) {
         let mut input = Input::Start;

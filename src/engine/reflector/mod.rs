@@ -1,6 +1,6 @@
 //! Keeps one store equal to upstream: a pure list/watch state machine and the loop that drives it.
 //!
-//! The module does not know the readers of the store; it reports what happens to the store to a [`Sink`].
+//! The module does not know the readers of the store; it reports what happens to the store to a [`ReflectorEvents`].
 
 mod backfill;
 mod bridge;
@@ -25,7 +25,7 @@ mod tests;
 
 pub use backfill::{NoBackfill, backfill_events, backfill_state};
 pub use bridge::{Bridged, Unbridged};
-pub use driver::{Collection, Reflector, Settings, Sink};
+pub use driver::{Collection, Reflector, ReflectorEvents, Settings};
 pub use event::{EventError, UpstreamEvent};
 pub use event_stream::EventStream;
 pub use evidence::{Evidence, StorageEvidence};

@@ -162,7 +162,7 @@ impl Seen {
     }
 }
 
-impl Sink for Seen {
+impl ReflectorEvents for Seen {
     fn health(&mut self, _: Health) {}
 
     fn filled(&mut self, filled: Filled, _: Health) {

@@ -61,7 +61,7 @@ enum Outcome {
 
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseState {
     /// It holds, and is to be polled again at this time.
     Until(Instant),
     /// It holds while a review is in flight; the polling task is woken by the answer.
@@ -88,16 +88,16 @@ impl Lease {
     }
 
     /// The state of the lease at `now`. Starts a review when one is due.
-    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> Standing {
+    pub fn poll(&mut self, now: Instant, context: &mut Context<'_>) -> LeaseState {
         if self.review.is_none() && now < self.due {
-            return Standing::Until(self.due);
+            return LeaseState::Until(self.due);
         }
         let interval = self.verdicts.config.watch_interval;
         let unconfirmed = now.saturating_duration_since(self.confirmed);
         let review = self.review.get_or_insert_with(|| Box::pin(review(self.verdicts.clone(), self.question.clone())));
         let Poll::Ready(outcome) = review.poll_unpin(context) else {
             let is_overdue = unconfirmed >= interval * OVERDUE_INTERVALS;
-            return if is_overdue { Standing::Overdue } else { Standing::UnderReview };
+            return if is_overdue { LeaseState::Overdue } else { LeaseState::UnderReview };
         };
         self.review = None;
         let busy = interval * BUSY_INTERVALS;
@@ -105,18 +105,18 @@ impl Lease {
             Outcome::Allowed => {
                 self.confirmed = now;
                 self.due = now + next_review(interval);
-                return Standing::Until(self.due);
+                return LeaseState::Until(self.due);
             }
-            Outcome::Denied => return Standing::Revoked,
+            Outcome::Denied => return LeaseState::Revoked,
             Outcome::NoVerdict if self.verdicts.any_within(interval, now) => (next_review(interval), busy),
             Outcome::NoVerdict => (next_review(interval), busy.max(OUTAGE)),
             Outcome::Busy => (next_review(interval / TRIES), busy),
         };
         if unconfirmed >= most {
-            return Standing::Unconfirmed;
+            return LeaseState::Unconfirmed;
         }
         self.due = (now + wait).min(self.confirmed + most);
-        Standing::Until(self.due)
+        LeaseState::Until(self.due)
     }
 }
 

@@ -17,6 +17,6 @@ mod verdicts;
 
 pub use attributes::Attributes;
 pub use authorizer::{Authorizer, NotCovered, Permit};
-pub use lease::{Lease, Standing};
+pub use lease::{Lease, LeaseState};
 pub use non_resource::may_get;
 pub use verdicts::{Config, NotPermitted};

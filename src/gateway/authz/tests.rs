@@ -19,7 +19,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Attributes, Authorizer, Config, Lease, NotPermitted, Standing};
+use super::{Attributes, Authorizer, Config, Lease, LeaseState, NotPermitted};
 use crate::{
     connector::test_server::{TestServer, full},
     upstream::Upstream,
@@ -258,10 +258,10 @@ async fn a_lease_counts_a_user_that_is_larger_than_usual() {
 }
 
 /// The state of a lease once no review is in flight.
-async fn settled(lease: &mut Lease, now: Instant) -> Standing {
+async fn settled(lease: &mut Lease, now: Instant) -> LeaseState {
     poll_fn(|context| match lease.poll(now, context) {
-        Standing::UnderReview | Standing::Overdue => Poll::Pending,
-        standing @ (Standing::Until(_) | Standing::Revoked | Standing::Unconfirmed) => Poll::Ready(standing),
+        LeaseState::UnderReview | LeaseState::Overdue => Poll::Pending,
+        state @ (LeaseState::Until(_) | LeaseState::Revoked | LeaseState::Unconfirmed) => Poll::Ready(state),
     })
     .await
 }
@@ -274,19 +274,19 @@ async fn a_lease_is_renewed_until_a_review_denies() {
     let mut lease = lease(&reviewer.authorizer()).await;
     let mut now = Instant::now();
     for asked in [2, 3] {
-        let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
+        let LeaseState::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
         let wait = due.duration_since(now);
         assert!((Duration::from_secs(149)..=Duration::from_secs(300)).contains(&wait), "{wait:?}");
         assert_eq!(reviewer.asked(), asked - 1, "asked only when due");
         // Cached verdicts have expired by then.
         pass(wait).await;
         now = due;
-        assert!(matches!(settled(&mut lease, now).await, Standing::Until(next) if next > due));
+        assert!(matches!(settled(&mut lease, now).await, LeaseState::Until(next) if next > due));
         assert_eq!(reviewer.asked(), asked);
     }
-    let Standing::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
+    let LeaseState::Until(due) = settled(&mut lease, now).await else { panic!("{lease:?}") };
     pass(due.duration_since(now)).await;
-    assert_eq!(settled(&mut lease, due).await, Standing::Revoked);
+    assert_eq!(settled(&mut lease, due).await, LeaseState::Revoked);
 }
 
 #[tokio::test]
@@ -434,7 +434,7 @@ async fn a_lease_whose_review_waits_for_a_turn_counts_as_busy() {
         renewed
     };
     let (_, renewed) = tokio::join!(flood, renewal);
-    let Standing::Until(next) = renewed else { panic!("{renewed:?}") };
+    let LeaseState::Until(next) = renewed else { panic!("{renewed:?}") };
     assert!(next <= Instant::now() + Duration::from_secs(300 / 8), "it is tried again soon, not after an interval");
 }
 
@@ -470,7 +470,7 @@ async fn leases_are_reviewed_despite_a_flood_of_requests() {
         assert_eq!(ask_as(&authorizer, client, &number.to_string(), PODS).now_or_never(), None);
     }
     assert_eq!(ask(&authorizer, "joe", PODS).now_or_never(), Some(Err(NotPermitted::Unasked)), "all is taken");
-    assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
+    assert_eq!(settled(&mut lease, Instant::now()).await, LeaseState::Revoked);
 }
 
 /// Follows a lease until it ends; returns the time since it was last confirmed.
@@ -478,9 +478,9 @@ async fn lasts(lease: &mut Lease) -> Duration {
     let began = Instant::now();
     loop {
         match settled(lease, Instant::now()).await {
-            Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
-            Standing::Unconfirmed => return began.elapsed(),
-            standing @ (Standing::UnderReview | Standing::Overdue | Standing::Revoked) => panic!("{standing:?}"),
+            LeaseState::Until(due) => pass(due.duration_since(Instant::now())).await,
+            LeaseState::Unconfirmed => return began.elapsed(),
+            state @ (LeaseState::UnderReview | LeaseState::Overdue | LeaseState::Revoked) => panic!("{state:?}"),
         }
     }
 }
@@ -500,20 +500,20 @@ async fn a_lease_that_finds_no_room_for_its_review_ends() {
     pass(Duration::from_secs(300)).await;
     reviewer.answers.forget_permits(Semaphore::MAX_PERMITS);
     for other in &mut others {
-        let standing = poll_fn(|context| Poll::Ready(other.poll(Instant::now(), context))).await;
-        assert_eq!(standing, Standing::UnderReview);
+        let state = poll_fn(|context| Poll::Ready(other.poll(Instant::now(), context))).await;
+        assert_eq!(state, LeaseState::UnderReview);
     }
     // No other task runs until this test awaits.
     let began = Instant::now();
     let mut now = began;
     let ended = loop {
-        let standing = poll_fn(|context| Poll::Ready(lease.poll(now, context))).await;
-        let Standing::Until(due) = standing else { break standing };
+        let state = poll_fn(|context| Poll::Ready(lease.poll(now, context))).await;
+        let LeaseState::Until(due) = state else { break state };
         now = due;
     };
     // Three intervals after the confirmation, which was one interval earlier.
     let lasted = now.duration_since(began);
-    assert_eq!(ended, Standing::Unconfirmed);
+    assert_eq!(ended, LeaseState::Unconfirmed);
     assert!((Duration::from_secs(590)..=Duration::from_secs(600)).contains(&lasted), "{lasted:?}");
 }
 
@@ -535,13 +535,13 @@ async fn a_lease_without_a_verdict_ends_after_three_intervals_if_others_get_one(
         // Upstream answers other reviews all the time.
         ask(&authorizer, "joe", PODS).await.unwrap();
         match settled(&mut lease, Instant::now()).await {
-            Standing::Until(due) => pass(due.duration_since(Instant::now())).await,
-            ended @ (Standing::UnderReview | Standing::Overdue | Standing::Revoked | Standing::Unconfirmed) => {
+            LeaseState::Until(due) => pass(due.duration_since(Instant::now())).await,
+            ended @ (LeaseState::UnderReview | LeaseState::Overdue | LeaseState::Revoked | LeaseState::Unconfirmed) => {
                 break ended;
             }
         }
     };
-    assert_eq!(ended, Standing::Unconfirmed);
+    assert_eq!(ended, LeaseState::Unconfirmed);
     let lasted = began.elapsed();
     assert!((Duration::from_secs(900)..Duration::from_secs(960)).contains(&lasted), "{lasted:?}");
 }
@@ -553,8 +553,8 @@ async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
     let mut lease = lease(&authorizer).await;
     pass(Duration::from_secs(3000)).await;
     let first = poll_fn(|context| Poll::Ready(lease.poll(Instant::now(), context))).await;
-    assert_eq!(first, Standing::Overdue);
-    assert_eq!(settled(&mut lease, Instant::now()).await, Standing::Revoked);
+    assert_eq!(first, LeaseState::Overdue);
+    assert_eq!(settled(&mut lease, Instant::now()).await, LeaseState::Revoked);
 }
 
 #[tokio::test]

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use super::review::{self, Asked, Question};
 use crate::upstream::{ReviewError, Upstream};
 use base::{
-    fairness::{ClientKey, PacedTurns, Rate, RateLimit, Share, Shares, Turns, share_of},
+    fairness::{ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, Rate, RateLimit, Share, Shares, share_of},
     lifecycle::Tasks,
-    memo::{Bound, Cacheable, Lookups, Room},
+    memo::{Bound, Cacheable, Capacity, Lookups},
     telemetry::{self, AccessVerdict, Chain},
 };
 
@@ -100,7 +100,7 @@ pub(super) struct Verdicts {
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
     shares: Shares,
-    turns: PacedTurns,
+    turns: PacedConcurrencyLimit,
     renewal_shares: Shares,
     /// When upstream last gave a verdict on any question.
     last_verdict: Mutex<Option<Instant>>,
@@ -119,7 +119,7 @@ enum NoVerdict {
 
 impl Verdicts {
     pub(super) fn new(config: Config, reviewer: Upstream, tasks: Tasks) -> Self {
-        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait").with_common(COMMON);
+        let turns = ConcurrencyLimit::new(AT_ONCE, TURN_WAIT_MAX, "client_review_wait").with_common(COMMON);
         let rate = RateLimit::new(EACH, "client_review_pace").with_total(IN_ALL, FEW, "access_reviews_in_all");
         Self {
             reviewer,
@@ -127,7 +127,7 @@ impl Verdicts {
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
-            turns: PacedTurns::new(turns, tasks).at(rate),
+            turns: PacedConcurrencyLimit::new(turns, tasks).at(rate),
             renewal_shares: Shares::new(share_of(RENEWALS.most), "client_watch_reviews"),
             last_verdict: Mutex::default(),
             answers_reviews: AtomicBool::new(true),
@@ -146,7 +146,7 @@ impl Verdicts {
 
     /// The verdict on a question of `client`, cached or new.
     pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
-        let verdict = self.ask(question, Room::Common, client).await;
+        let verdict = self.ask(question, Capacity::Common, client).await;
         verdict.unwrap_or(Err(NotPermitted::Unasked))
     }
 
@@ -155,7 +155,7 @@ impl Verdicts {
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let (client, storage) = (ClientKey::user(&question.user.name), self.storage());
         let question = if question.storage == storage { question } else { Arc::new(question.about(storage)) };
-        self.ask(question, Room::Reserved, client).await
+        self.ask(question, Capacity::Reserved, client).await
     }
 
     /// Whether upstream has given a verdict on any question less than `time` before `now`.
@@ -164,22 +164,22 @@ impl Verdicts {
         last.is_some_and(|last| now.saturating_duration_since(last) < time)
     }
 
-    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Room, client: ClientKey) -> Option<Verdict> {
+    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Capacity, client: ClientKey) -> Option<Verdict> {
         if let Some(known) = self.answers.known(&question, Instant::now()) {
             return known.verdict;
         }
         let (verdicts, asked) = (self.clone(), question.clone());
         let verdict = self.answers.ask("access review", question, room, || {
             let shares = match room {
-                Room::Common => &self.shares,
-                Room::Reserved => &self.renewal_shares,
+                Capacity::Common => &self.shares,
+                Capacity::Reserved => &self.renewal_shares,
             };
             let share = shares.take(client)?;
             Some(async move {
                 let _share = share;
                 match room {
-                    Room::Common => verdicts.review_in_turn(asked, client).await,
-                    Room::Reserved => verdicts.review(asked, client).await,
+                    Capacity::Common => verdicts.review_in_turn(asked, client).await,
+                    Capacity::Reserved => verdicts.review(asked, client).await,
                 }
             })
         });

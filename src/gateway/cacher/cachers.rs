@@ -24,7 +24,7 @@ use crate::{
     upstream::{Discovery, Upstream},
 };
 use base::{
-    apimachinery::{Encoding, GroupResource, GroupVersionResource, Lot, ResourceVersion},
+    apimachinery::{ElectionRank, Encoding, GroupResource, GroupVersionResource, ResourceVersion},
     fairness::ClientKey,
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
@@ -203,10 +203,10 @@ impl Cachers {
         self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
     }
 
-    /// The lowest lot that this gateway knows of, for a peer that asks for the state of a cache; `None` unless the
+    /// The lowest rank that this gateway knows of, for a peer that asks for the state of a cache; `None` unless the
     /// cache is being filled.
-    pub fn lot(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Lot> {
-        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.lot()
+    pub fn rank(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<ElectionRank> {
+        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.rank()
     }
 
     /// The other gateways of the cluster.

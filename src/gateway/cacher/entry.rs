@@ -8,8 +8,8 @@ use tokio::{
 };
 
 use super::{NotCached, instance::Instance};
-use crate::peers::LowestLot;
-use base::apimachinery::Lot;
+use crate::peers::LowestRank;
+use base::apimachinery::ElectionRank;
 use engine::fanout::EndCause;
 
 /// The state of a store. Readers check it or wait for it, and the store's own task changes it.
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     /// When the last read came that found no instance.
     asked: Mutex<Instant>,
     /// Set by the search for a peer that has the state.
-    lowest: Arc<LowestLot>,
+    lowest: Arc<LowestRank>,
     backfill_wanted: Arc<Notify>,
 }
 
@@ -50,14 +50,14 @@ impl Entry {
         self.backfill_wanted.clone()
     }
 
-    /// The lowest lot that the search for a peer with the state has heard of; the search sets it.
-    pub(super) fn lowest_lot(&self) -> Arc<LowestLot> {
+    /// The lowest rank that the search for a peer with the state has heard of; the search sets it.
+    pub(super) fn lowest_rank(&self) -> Arc<LowestRank> {
         self.lowest.clone()
     }
 
-    /// The lowest lot that this gateway knows of, for a peer that asks for the state; `None` unless this gateway is
+    /// The lowest rank that this gateway knows of, for a peer that asks for the state; `None` unless this gateway is
     /// about to have the state itself.
-    pub(super) fn lot(&self) -> Option<Lot> {
+    pub(super) fn rank(&self) -> Option<ElectionRank> {
         matches!(*self.state.borrow(), State::Not(NotCached::Filling)).then(|| self.lowest.get())?
     }
 

@@ -13,8 +13,8 @@ use super::{
     backfill::GATHERED_FOR,
     cachers::{Shared, StoreKey},
     entry::Entry,
+    events::EventHandler,
     instance::{Resource, Siblings},
-    sink::CacherSink,
 };
 use crate::{
     peers::ResourcePeers,
@@ -118,12 +118,12 @@ impl Shared {
         entry: &Arc<Entry>,
         StoreKey { resource, encoding }: &StoreKey,
         Found { api, definition }: Found,
-    ) -> Reflector<ResourceListWatch, CacherSink, ResourcePeers> {
+    ) -> Reflector<ResourceListWatch, EventHandler, ResourcePeers> {
         let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
         }
-        let lowest = entry.lowest_lot();
+        let lowest = entry.lowest_rank();
         let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref(), lowest);
         let upstream =
             ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
@@ -140,7 +140,7 @@ impl Shared {
             siblings,
         };
         let evidence = kept.siblings.proofs.evidence().clone();
-        let sink = CacherSink::new(entry.clone(), kept);
+        let sink = EventHandler::new(entry.clone(), kept);
         let collection = Collection {
             resource: resource.group_resource(),
             kind: api.kind.into(),

@@ -151,7 +151,7 @@ impl Proofs {
             tokio::select! {
                 biased;
                 () = store.reader.reached(head) => {}
-                () = self.progress_probees(head, upstream, store) => {}
+                () = self.probes_progress(head, upstream, store) => {}
             }
             Ok(())
         };
@@ -194,7 +194,7 @@ impl Proofs {
     }
 
     /// Returns when further progress probes would not help.
-    async fn progress_probees(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
+    async fn probes_progress(&self, head: ResourceVersion, upstream: &impl ListWatch, store: &Candidate<'_>) {
         if !store.has_watch_list {
             return sleep(store.own_watch).await;
         }

@@ -1,9 +1,9 @@
 //! Which of upstream's servers accept an identity. None is assumed to, before it has shown it.
 //!
 //! Invariant: nothing is written to a server on a connection of the identity unless the server has shown that it
-//! accepts it. A connection takes its token ([`Acceptance::token`]) before it is opened, and the standing is looked at
+//! accepts it. A connection takes its token ([`Acceptance::token`]) before it is opened, and the state is looked at
 //! before and after it is opened ([`Acceptance::check`]): of a server that stops to accept the identity meanwhile, or
-//! has to show it for another certificate, the token or the standing tells.
+//! has to show it for another certificate, the token or the state tells.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ pub(super) struct Acceptance {
 
 #[derive(Debug)]
 struct Server {
-    /// A [`Standing`], and in the higher bits the number of the generation in which it was noted.
+    /// A [`AcceptanceState`], and in the higher bits the number of the generation in which it was noted.
     known: AtomicU64,
     /// The open connections of the identity.
     connections: Breaker,
@@ -34,11 +34,11 @@ struct Server {
 #[error("the API server has not shown that it accepts the gateway's certificate")]
 pub(super) struct NotAccepted;
 
-const STANDING_BITS: u32 = 2;
+const STATE_BITS: u32 = 2;
 
 /// What a server has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum AcceptanceState {
     Undecided,
     Accepted,
     Refused,
@@ -56,23 +56,23 @@ impl Acceptance {
 
     /// Records what a server has shown in a generation, and returns what was known of it. Breaks the identity's
     /// connections to a server that does not accept it.
-    pub(super) fn note(&self, server: usize, standing: Standing, generation: u64) -> Standing {
+    pub(super) fn note(&self, server: usize, state: AcceptanceState, generation: u64) -> AcceptanceState {
         let Server { known, .. } = &self.servers[server];
-        let before = self.standing(known.swap(standing.bits() | generation << STANDING_BITS, Ordering::SeqCst));
-        if standing != Standing::Accepted {
+        let before = self.state(known.swap(state.bits() | generation << STATE_BITS, Ordering::SeqCst));
+        if state != AcceptanceState::Accepted {
             self.servers[server].connections.trip();
         }
         before
     }
 
-    pub(super) fn of(&self, server: usize) -> Standing {
-        self.standing(self.servers[server].known.load(Ordering::SeqCst))
+    pub(super) fn of(&self, server: usize) -> AcceptanceState {
+        self.state(self.servers[server].known.load(Ordering::SeqCst))
     }
 
     /// # Errors
     /// The server has not shown that it accepts the identity.
     pub(super) fn check(&self, server: usize) -> Result<(), NotAccepted> {
-        if self.of(server) == Standing::Accepted { Ok(()) } else { Err(NotAccepted) }
+        if self.of(server) == AcceptanceState::Accepted { Ok(()) } else { Err(NotAccepted) }
     }
 
     /// For a connection that is opened now: cancelled when it is not to be used any more.
@@ -87,17 +87,17 @@ impl Acceptance {
 
     /// How many of these servers accept the identity.
     pub(super) fn accepting(&self, servers: &[usize]) -> usize {
-        servers.iter().filter(|server| self.of(**server) == Standing::Accepted).count()
+        servers.iter().filter(|server| self.of(**server) == AcceptanceState::Accepted).count()
     }
 
     /// The best that a server has shown: `Undecided` only if none has shown anything.
-    pub(super) fn best(&self) -> Standing {
-        let mut best = Standing::Undecided;
-        for standing in self.standings() {
-            match standing {
-                Standing::Accepted => return Standing::Accepted,
-                Standing::Refused => best = Standing::Refused,
-                Standing::Undecided => {}
+    pub(super) fn best(&self) -> AcceptanceState {
+        let mut best = AcceptanceState::Undecided;
+        for state in self.states() {
+            match state {
+                AcceptanceState::Accepted => return AcceptanceState::Accepted,
+                AcceptanceState::Refused => best = AcceptanceState::Refused,
+                AcceptanceState::Undecided => {}
             }
         }
         best
@@ -105,26 +105,30 @@ impl Acceptance {
 
     /// The servers that have not shown that they accept the identity.
     pub(super) fn others(&self) -> Vec<usize> {
-        let standings = self.standings().enumerate();
-        standings.filter(|(_, standing)| *standing != Standing::Accepted).map(|(server, _)| server).collect()
+        let states = self.states().enumerate();
+        states.filter(|(_, state)| *state != AcceptanceState::Accepted).map(|(server, _)| server).collect()
     }
 
-    fn standings(&self) -> impl Iterator<Item = Standing> + '_ {
+    fn states(&self) -> impl Iterator<Item = AcceptanceState> + '_ {
         (0..self.servers.len()).map(|server| self.of(server))
     }
 
-    fn standing(&self, known: u64) -> Standing {
-        if known >> STANDING_BITS == self.cluster.generation() { Standing::of(known) } else { Standing::Undecided }
+    fn state(&self, known: u64) -> AcceptanceState {
+        if known >> STATE_BITS == self.cluster.generation() {
+            AcceptanceState::of(known)
+        } else {
+            AcceptanceState::Undecided
+        }
     }
 }
 
 impl Server {
     fn undecided() -> Self {
-        Self { known: AtomicU64::new(Standing::Undecided.bits()), connections: Breaker::default() }
+        Self { known: AtomicU64::new(AcceptanceState::Undecided.bits()), connections: Breaker::default() }
     }
 }
 
-impl Standing {
+impl AcceptanceState {
     const fn bits(self) -> u64 {
         match self {
             Self::Undecided => 0,
@@ -134,7 +138,7 @@ impl Standing {
     }
 
     const fn of(known: u64) -> Self {
-        match known & ((1 << STANDING_BITS) - 1) {
+        match known & ((1 << STATE_BITS) - 1) {
             1 => Self::Accepted,
             2 => Self::Refused,
             _ => Self::Undecided,

@@ -24,7 +24,9 @@ use tokio::{
 
 use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
-use base::fairness::{ClientKey, PacedTurn, PacedTurns, Rate, RateLimit, Share, Shares, Turn, Turns};
+use base::fairness::{
+    ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, PacedTurn, Rate, RateLimit, Share, Shares, Turn,
+};
 use base::lifecycle::Tasks;
 
 pub use body::ForwardedBody;
@@ -78,9 +80,9 @@ pub struct Forward {
 #[derive(Debug)]
 struct HeavyTurns {
     /// Of those that were not reviewed because there were too many.
-    unreviewed: PacedTurns,
+    unreviewed: PacedConcurrencyLimit,
     /// Of those with costly selectors.
-    costly: PacedTurns,
+    costly: PacedConcurrencyLimit,
     turn_max: Duration,
     tasks: Tasks,
 }
@@ -93,11 +95,12 @@ type Held = (Option<HeavyTurn>, Option<Turn>);
 
 impl HeavyTurns {
     fn new(tasks: &Tasks) -> Self {
-        let unreviewed = Turns::new(UNREVIEWED_AT_ONCE, TURN_WAIT_MAX, "client_forwarded_wait").with_common(COMMON);
+        let unreviewed =
+            ConcurrencyLimit::new(UNREVIEWED_AT_ONCE, TURN_WAIT_MAX, "client_forwarded_wait").with_common(COMMON);
         let rate = RateLimit::new(UNREVIEWED, "client_forwarded_pace");
-        let unreviewed = PacedTurns::new(unreviewed, tasks.clone()).at(rate);
-        let costly = Turns::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
-        let costly = PacedTurns::new(costly, tasks.clone()).pausing_up_to(COSTLY_PAUSE_MAX);
+        let unreviewed = PacedConcurrencyLimit::new(unreviewed, tasks.clone()).at(rate);
+        let costly = ConcurrencyLimit::new(COSTLY_AT_ONCE, TURN_WAIT_MAX, "client_costly_wait");
+        let costly = PacedConcurrencyLimit::new(costly, tasks.clone()).pausing_up_to(COSTLY_PAUSE_MAX);
         Self { unreviewed, costly, turn_max: HEAVY_TURN_MAX, tasks: tasks.clone() }
     }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body::{Frame, SizeHint};
 
-use super::{record::Record, relayed::Relayed, served::Served};
+use super::{relayed::Relayed, request_record::RequestRecord, served::Served};
 use base::telemetry::Outcome;
 
 /// The body that is sent to the client.
@@ -18,7 +18,7 @@ use base::telemetry::Outcome;
 pub struct Body {
     inner: Inner,
     /// Writes its line when dropped: at the end of the body, or when the client has gone.
-    record: Record,
+    record: RequestRecord,
 }
 
 /// The source of a body.
@@ -32,7 +32,7 @@ pub(super) enum Inner {
 impl Body {
     /// The answer as it goes out; `record` notes it and travels with it.
     pub(super) fn answer(
-        mut record: Record,
+        mut record: RequestRecord,
         outcome: Outcome,
         reason: Option<&'static str>,
         answer: Response<Inner>,

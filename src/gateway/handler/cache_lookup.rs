@@ -10,7 +10,7 @@ use crate::{
     serve::{self, ForwardReason, MostRecent},
 };
 use base::apimachinery::{
-    Encoding, Freshness, Lot, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
+    ElectionRank, Encoding, Freshness, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
 };
 
 /// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
@@ -106,10 +106,10 @@ pub(super) fn held(
     representations.iter().find_map(held)
 }
 
-/// The lot for a peer that asks for a store that is not filled; `None` unless the store for the first of the
+/// The rank for a peer that asks for a store that is not filled; `None` unless the store for the first of the
 /// representations is being filled.
-pub(super) fn lot(cachers: &Cachers, Route { target, representations, .. }: &Route<'_>) -> Option<Lot> {
-    cachers.lot(&target.resource, representations.first()?.encoding)
+pub(super) fn rank(cachers: &Cachers, Route { target, representations, .. }: &Route<'_>) -> Option<ElectionRank> {
+    cachers.rank(&target.resource, representations.first()?.encoding)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{
     Body,
-    account::{Accounts, Asked},
+    accounting::{Accounting, Asked},
     admission::Admission,
     body::Inner,
     cache_lookup,
@@ -16,9 +16,9 @@ use super::{
     pages::NamedPage,
     peer,
     permission::{Granted, Permission},
-    record::{Journal, Record},
     refusal::{Refusal, Unserved},
     relayed::Relayed,
+    request_record::{Journal, RequestRecord},
     respond::{self, Rejection},
     resumption::Resumption,
     route::{self, ReadOptions, ReadVerb},
@@ -33,12 +33,12 @@ use crate::{
     connector,
     forward::Forward,
     listener::{self, Connection, Handler, LongRunning},
-    serve::{self, ForwardReason, Read, Unanswered, WorkTurns},
+    serve::{self, ForwardReason, Read, ReadConcurrency, Unanswered},
     traces::Stage,
 };
 use base::{
     apimachinery::{RequestInfo, Verb},
-    fairness::AnswerRoom,
+    fairness::ByteBudget,
     telemetry::Outcome,
 };
 
@@ -65,15 +65,15 @@ impl Gateway {
     /// where it can, and forwards the others. Finished requests are reported to `journal`.
     pub fn new(
         clients: Clients,
-        accounts: Accounts,
-        room: AnswerRoom,
+        accounts: Accounting,
+        room: ByteBudget,
         cachers: Cachers,
         settings: Settings,
         journal: Journal,
     ) -> Self {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
-        let turns = WorkTurns::default();
+        let turns = ReadConcurrency::default();
         Self(Arc::new(Stages { admission, permission, accounts, room, turns, cachers, forward, settings, journal }))
     }
 }
@@ -97,7 +97,7 @@ impl Stages {
         &self,
         request: &Request<Incoming>,
         context: &RequestContext,
-        record: &mut Record,
+        record: &mut RequestRecord,
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
         let route = route::decide(request, &context.info, &self.cachers.excluded())?;
@@ -105,7 +105,7 @@ impl Stages {
         let (target, verb) = (route.target, route.options.verb());
         let config = self.settings.reads();
         let unanswerable = || route::unanswerable(&route, config.most_recent, &self.cachers);
-        let grant = async |record: &mut Record, known_at| {
+        let grant = async |record: &mut RequestRecord, known_at| {
             record.enter(Stage::Authorize);
             self.permission.grant(context, target, known_at, Some(record), unanswerable).await
         };
@@ -171,7 +171,7 @@ impl Stages {
         mut request: Request<Incoming>,
         context: &RequestContext,
         connection: &Connection,
-        mut record: Record,
+        mut record: RequestRecord,
         asked: Asked,
     ) -> Response<Body> {
         let RequestContext { info, credentials, peer, .. } = context;
@@ -204,7 +204,7 @@ impl Stages {
     }
 
     /// Runs before the request is sent, because it depends on the user whether the client's trace continues upstream.
-    fn trace_forward<B>(&self, request: &mut Request<B>, context: &RequestContext, record: &mut Record) {
+    fn trace_forward<B>(&self, request: &mut Request<B>, context: &RequestContext, record: &mut RequestRecord) {
         if record.tells_user() {
             self.permission.name(context, record);
         }
@@ -212,7 +212,13 @@ impl Stages {
     }
 
     /// Answers with an error of the gateway itself.
-    fn reject(&self, rejection: Rejection, asked: Asked, info: &RequestInfo, mut record: Record) -> Response<Body> {
+    fn reject(
+        &self,
+        rejection: Rejection,
+        asked: Asked,
+        info: &RequestInfo,
+        mut record: RequestRecord,
+    ) -> Response<Body> {
         let Rejection { status, reason, is_usual } = rejection;
         if is_usual {
             record.omit_from_log();

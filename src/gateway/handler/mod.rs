@@ -1,6 +1,6 @@
 //! The request path: parse, authenticate, authorize, decide, serve or forward, respond.
 
-mod account;
+mod accounting;
 mod admission;
 mod audited;
 mod body;
@@ -10,9 +10,9 @@ mod handle;
 mod pages;
 mod peer;
 mod permission;
-mod record;
 mod refusal;
 mod relayed;
+mod request_record;
 mod respond;
 mod resumption;
 mod route;
@@ -23,9 +23,9 @@ mod settings;
 mod stages;
 mod wait;
 
-pub use account::Accounts;
+pub use accounting::Accounting;
 pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
-pub use record::Journal;
+pub use request_record::Journal;
 pub use settings::Settings;

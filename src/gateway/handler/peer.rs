@@ -5,13 +5,13 @@
 use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::{
-    account::Asked,
+    accounting::Asked,
     body::Inner,
     cache_lookup,
     context::RequestContext,
     permission::Granted,
-    record::Record,
     refusal::{Refusal, Unserved},
+    request_record::RequestRecord,
     route::{self, ReadOptions, ReadVerb, Route},
     served::Served,
     stages::Stages,
@@ -21,7 +21,7 @@ use crate::{
     serve::{self, ForwardReason, Read},
     traces::Stage,
 };
-use base::apimachinery::{Lot, PEER};
+use base::apimachinery::{ElectionRank, PEER};
 
 /// Whether another gateway asks for an answer from memory, and for no other.
 pub(super) fn is_asking(headers: &HeaderMap) -> bool {
@@ -33,23 +33,23 @@ pub(super) fn is_asking(headers: &HeaderMap) -> bool {
 pub(super) struct Mark {
     /// The name of this gateway.
     name: HeaderValue,
-    /// The lowest lot that this gateway knows of; `None` unless it is about to have the state.
-    lot: Option<Lot>,
+    /// The lowest rank that this gateway knows of; `None` unless it is about to have the state.
+    rank: Option<ElectionRank>,
 }
 
 impl Mark {
-    /// Adds the lot, if the answer is that this gateway is about to have the state.
+    /// Adds the rank, if the answer is that this gateway is about to have the state.
     pub(super) fn of<T>(self, answered: &Result<T, Unserved>) -> Self {
-        let lot = if let Err(Unserved::Refuse(Refusal::NotYetInMemory(lot))) = answered { Some(*lot) } else { None };
-        Self { lot, ..self }
+        let rank = if let Err(Unserved::Refuse(Refusal::NotYetInMemory(rank))) = answered { Some(*rank) } else { None };
+        Self { rank, ..self }
     }
 
     /// Shows the peer that the answer comes from a gateway that gives states. A 503 without these headers comes from
     /// something else.
     pub(super) fn write(self, headers: &mut HeaderMap) {
         headers.insert(PEER, self.name);
-        if let Some(lot) = self.lot {
-            lot.write(headers);
+        if let Some(rank) = self.rank {
+            rank.write(headers);
         }
     }
 }
@@ -61,7 +61,7 @@ impl Stages {
         if !is_asking(headers) {
             return None;
         }
-        self.cachers.peers().map(|peers| Mark { name: peers.name(), lot: None })
+        self.cachers.peers().map(|peers| Mark { name: peers.name(), rank: None })
     }
 
     /// Refuses requests that this gateway has sent itself.
@@ -83,7 +83,7 @@ impl Stages {
         &self,
         request: &Request<B>,
         context: &RequestContext,
-        record: &mut Record,
+        record: &mut RequestRecord,
         asked: &Asked,
     ) -> Result<Response<Inner>, Refusal> {
         let answered = self.answer_peer(request, context, record, asked).await;
@@ -100,7 +100,7 @@ impl Stages {
         &self,
         request: &Request<B>,
         context: &RequestContext,
-        record: &mut Record,
+        record: &mut RequestRecord,
         asked: &Asked,
     ) -> Result<Response<Inner>, Unserved> {
         let route = route::decide(request, &context.info, &self.cachers.excluded())?;
@@ -109,14 +109,14 @@ impl Stages {
         };
         self.accounts.can_log()?;
         let held = || cache_lookup::held(&self.cachers, &route);
-        let lot = || cache_lookup::lot(&self.cachers, &route);
+        let rank = || cache_lookup::rank(&self.cachers, &route);
         // No review is sent for a cache that is not there.
-        let unanswerable = || (held().is_none() && lot().is_none()).then_some(ForwardReason::CacheFilling);
+        let unanswerable = || (held().is_none() && rank().is_none()).then_some(ForwardReason::CacheFilling);
         record.enter(Stage::Authorize);
         let granted = self.permission.grant(context, target, context.received, Some(record), unanswerable).await?;
         let Granted { permit, user, counted } = granted;
         let Some((instance, representation)) = held() else {
-            return Err(lot().map_or(ForwardReason::CacheFilling.into(), |lot| Refusal::NotYetInMemory(lot).into()));
+            return Err(rank().map_or(ForwardReason::CacheFilling.into(), |rank| Refusal::NotYetInMemory(rank).into()));
         };
         let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
         record.enter(Stage::Serve);

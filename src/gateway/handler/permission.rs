@@ -1,10 +1,10 @@
-//! Turns credentials into permission to read from memory.
+//! ConcurrencyLimit credentials into permission to read from memory.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{context::RequestContext, record::Record};
+use super::{context::RequestContext, request_record::RequestRecord};
 use crate::{
     authn::{Authenticator, Credentials, Unauthenticated, client_of},
     authz::{Authorizer, Permit},
@@ -34,7 +34,7 @@ pub(super) struct Granted {
 
 impl Permission {
     /// Passes the user of a request to `record`, as far as the user is known without a review.
-    pub(super) fn name(&self, context: &RequestContext, record: &mut Record) {
+    pub(super) fn name(&self, context: &RequestContext, record: &mut RequestRecord) {
         if record.user().is_none()
             && let Some(Ok(user)) = self.authenticator.known(&context.credentials, context.received)
         {
@@ -51,7 +51,7 @@ impl Permission {
         context: &RequestContext,
         target: &ResourceRequest,
         known_at: Instant,
-        record: Option<&mut Record>,
+        record: Option<&mut RequestRecord>,
         unanswerable: impl Fn() -> Option<ForwardReason>,
     ) -> Result<Granted, ForwardReason> {
         let RequestContext { credentials, peer, .. } = context;

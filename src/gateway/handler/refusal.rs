@@ -4,7 +4,7 @@ use crate::{
     listener::Malformed,
     serve::{ForwardReason, Unanswered},
 };
-use base::apimachinery::Lot;
+use base::apimachinery::ElectionRank;
 
 /// Why memory gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) enum Refusal {
     NotInMemory,
     /// The same, but the state is about to be in memory.
     #[error("this gateway has no such state in memory yet")]
-    NotYetInMemory(Lot),
+    NotYetInMemory(ElectionRank),
     /// The client's watches exceed its share; other clients' watches go on.
     #[error("this client has too many watches; limits.watchesPerClient is the maximum")]
     TooManyWatches,

@@ -11,23 +11,28 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::{Body, Frame, SizeHint};
 
-use super::account::InFlight;
-use crate::serve::{self, ClientTurns};
-use base::fairness::{Room, Turn};
+use super::accounting::InFlight;
+use crate::serve::{self, ClientReadConcurrency};
+use base::fairness::{ReservedBytes, Turn};
 
 /// The body of an answer from memory.
 pub(super) struct Served {
     body: serve::Body,
-    turns: ClientTurns,
+    turns: ClientReadConcurrency,
     /// The wait for the turn in which the next piece is made.
     waiting: Option<BoxFuture<'static, Turn>>,
     _in_flight: InFlight,
-    _room: Room,
+    _room: ReservedBytes,
 }
 
 impl Served {
     /// `turns` are those of the client, `room` is for the bytes that the body holds for itself.
-    pub(super) fn new(body: serve::Body, turns: ClientTurns, in_flight: InFlight, room: Room) -> Self {
+    pub(super) fn new(
+        body: serve::Body,
+        turns: ClientReadConcurrency,
+        in_flight: InFlight,
+        room: ReservedBytes,
+    ) -> Self {
         Self { body, turns, waiting: None, _in_flight: in_flight, _room: room }
     }
 

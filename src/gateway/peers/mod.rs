@@ -5,8 +5,8 @@
 //! memory or none. It is never forwarded and never starts a cache, so a question never causes another one.
 
 mod answer;
+mod health;
 mod search;
-mod standing;
 
 use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
@@ -23,18 +23,19 @@ use crate::{
 };
 use base::{
     apimachinery::{
-        Encoding, GroupVersionResource, Lot, PEER, Provenance, Representation, ResourceVersion, ResponseKind, View,
+        ElectionRank, Encoding, GroupVersionResource, PEER, Provenance, Representation, ResourceVersion, ResponseKind,
+        View,
     },
     telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
 };
 use engine::reflector::{self, PeerOutcome};
 
+use health::{Failed, PeerHealth};
 use search::{End, Question, SEARCH_MAX, Search};
-use standing::{Failed, Standing};
 
 pub use answer::PeerAnswer;
-pub use search::LowestLot;
-pub use standing::{PeerStanding, PeerTrouble, PeerTroubleKind};
+pub use health::{PeerStatus, PeerTrouble, PeerTroubleKind};
+pub use search::LowestRank;
 
 /// The maximum time for one question, until an answer begins: a peer waits up to 3 s for a proof.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ struct Shared {
 /// The gateways behind one address, and what is known of them.
 struct PeerAddress {
     requests: PeerRequests,
-    standing: Standing,
+    health: PeerHealth,
 }
 
 impl Peers {
@@ -79,13 +80,13 @@ impl Peers {
     }
 
     /// What is known of each address.
-    pub fn standings(&self) -> Vec<PeerStanding> {
-        self.0.addresses.iter().map(|peer| peer.standing.now()).collect()
+    pub fn statuses(&self) -> Vec<PeerStatus> {
+        self.0.addresses.iter().map(|peer| peer.health.now()).collect()
     }
 
     /// Asks behind each address once, for the namespaces, which every cluster has. No state is used. None is asked if
     /// upstream does not say which cluster it is of.
-    pub async fn ask_each(&self) -> Vec<PeerStanding> {
+    pub async fn ask_each(&self) -> Vec<PeerStatus> {
         let resource = GroupVersionResource::new("", "v1", "namespaces");
         let namespaces = ResourcePeers::new(Some(self.clone()), resource, Encoding::Json, None, Arc::default());
         let any = ResourceVersion::new(1).expect("1 is a version");
@@ -98,10 +99,10 @@ impl Peers {
                     Ok(Err(failed)) => failed,
                     Err(_) => PeerOutcome::TimedOut.into(),
                 };
-                peer.standing.note("namespaces", &failed);
+                peer.health.note("namespaces", &failed);
             }
         }
-        self.standings()
+        self.statuses()
     }
 
     /// Whether the headers are those of a question of this gateway itself.
@@ -117,7 +118,7 @@ impl Peers {
 
 impl PeerAddress {
     fn new(requests: PeerRequests) -> Self {
-        Self { standing: Standing::new(requests.address()), requests }
+        Self { health: PeerHealth::new(requests.address()), requests }
     }
 }
 
@@ -142,8 +143,8 @@ pub struct ResourcePeers {
     encoding: Encoding,
     /// The uid and generation of a custom resource's definition; `None` for a built-in resource.
     definition: Option<Box<str>>,
-    /// The lowest lot that the current search has heard of, for gateways that ask this one meanwhile.
-    lowest: Arc<LowestLot>,
+    /// The lowest rank that the current search has heard of, for gateways that ask this one meanwhile.
+    lowest: Arc<LowestRank>,
 }
 
 impl ResourcePeers {
@@ -154,7 +155,7 @@ impl ResourcePeers {
         resource: GroupVersionResource,
         encoding: Encoding,
         definition: Option<&Crd>,
-        lowest: Arc<LowestLot>,
+        lowest: Arc<LowestRank>,
     ) -> Self {
         let definition = definition.map(|Crd { uid, generation, .. }| format!("{uid}/{generation}").into());
         Self { peers, resource, encoding, definition, lowest }
@@ -194,12 +195,12 @@ impl ResourcePeers {
         not_older_than: ResourceVersion,
         expected: &Provenance,
     ) -> Result<(usize, ResponseBody), End> {
-        let (own, addresses) = (Lot::drawn(fastrand::u64(..u64::MAX)), &shared.addresses);
+        let (own, addresses) = (ElectionRank::drawn(fastrand::u64(..u64::MAX)), &shared.addresses);
         let began = Instant::now();
         let mut search = Search::new(shared.name, own, addresses.len(), fastrand::f64(), began);
         loop {
             self.lowest.set(search.lowest());
-            let next = search.next(Instant::now(), |address| addresses[address].standing.is_due());
+            let next = search.next(Instant::now(), |address| addresses[address].health.is_due());
             let Question { address, pause } = next?;
             sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
             let (peer, left) = (&addresses[address], SEARCH_MAX.saturating_sub(began.elapsed()));
@@ -221,7 +222,7 @@ impl ResourcePeers {
         peer_asked(outcome.as_str());
         let resource = self.resource.to_string();
         tracing::debug!(address = peer.requests.address(), resource, %outcome, error, "a peer was asked for its state");
-        peer.standing.note(&resource, failed);
+        peer.health.note(&resource, failed);
     }
 }
 
@@ -230,10 +231,13 @@ fn unanswered(head: &Parts) -> Failed {
     let (status, headers) = (head.status, &head.headers);
     // Without the header: a gateway without `cache.peers`, or a load balancer in front of none.
     let is_gateway = headers.contains_key(PEER);
-    let gateway = |outcome| Failed { gateway: name_in(headers), lot: Lot::read(headers), ..Failed::from(outcome) };
+    let gateway =
+        |outcome| Failed { gateway: name_in(headers), rank: ElectionRank::read(headers), ..Failed::from(outcome) };
     match status {
         StatusCode::LOOP_DETECTED => PeerOutcome::Itself.into(),
-        StatusCode::SERVICE_UNAVAILABLE if is_gateway && Lot::read(headers).is_some() => gateway(PeerOutcome::Filling),
+        StatusCode::SERVICE_UNAVAILABLE if is_gateway && ElectionRank::read(headers).is_some() => {
+            gateway(PeerOutcome::Filling)
+        }
         StatusCode::SERVICE_UNAVAILABLE if is_gateway => gateway(PeerOutcome::NoState),
         StatusCode::SERVICE_UNAVAILABLE => Failed::new(PeerOutcome::Foreign, status_of(status)),
         StatusCode::TOO_MANY_REQUESTS if is_gateway => gateway(PeerOutcome::Busy),
@@ -303,7 +307,7 @@ impl reflector::Peers for ResourcePeers {
         let began = Instant::now();
         let found = self.search(shared, not_older_than, expected).await;
         // From a peer or from upstream: others need not ask upstream now.
-        self.lowest.set(Lot::FIRST);
+        self.lowest.set(ElectionRank::FIRST);
         peer_searched(found.as_ref().map_or_else(|end| end.as_str(), |_| "found"), began.elapsed());
         if found.as_ref().is_err_and(|end| *end == End::Late) {
             limit_reached("peer_search");

@@ -20,7 +20,7 @@ use crate::{
     authn::AuthoritiesError,
     cacher::{self, Cachers, Readiness, StalenessLimit},
     connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
-    handler::{Accounts, Gateway, Journal, Settings},
+    handler::{Accounting, Gateway, Journal, Settings},
     listener::{self, BindError, Bound, GivesWay, Places},
     serve::{self, MostRecent},
     status::{self, Configured},
@@ -32,7 +32,7 @@ use base::{
         AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
         Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
-    fairness::{AnswerRoom, Shares},
+    fairness::{ByteBudget, Shares},
     lifecycle::{Drained, Tasks},
     telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
 };
@@ -137,7 +137,7 @@ async fn run_following(
     let metrics_access = clients::metrics_access(config, &connector, &upstream, &clients, &tasks).await?;
     let audit = audit(config, &tasks).await?;
     let (audit_health, front_proxy) = (audit.as_ref().and_then(AuditLog::health), clients.forward.front_proxy());
-    let (accounts, room) = (Accounts::new(watches.clone(), audit), answer_room(config));
+    let (accounts, room) = (Accounting::new(watches.clone(), audit), answer_room(config));
     let peers = peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?;
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), peers, cacher_config(config), tasks.clone());
@@ -334,11 +334,11 @@ fn client_shares(limits: &LimitsConfig) -> (Shares, Shares) {
 }
 
 /// Clients are only told apart in the delegated mode.
-fn answer_room(config: &Config) -> AnswerRoom {
+fn answer_room(config: &Config) -> ByteBudget {
     match config.clients {
-        ClientsConfig::Trusted(_) => AnswerRoom::undivided(config.limits.answer_bytes),
+        ClientsConfig::Trusted(_) => ByteBudget::undivided(config.limits.answer_bytes),
         ClientsConfig::Delegated(_) => {
-            AnswerRoom::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client)
+            ByteBudget::new(config.limits.answer_bytes, config.limits.answer_bytes_per_client)
         }
     }
 }

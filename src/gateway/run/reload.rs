@@ -14,7 +14,7 @@ use super::{
 use crate::{authn::Authenticator, cacher::Cachers, handler::Settings, listener::Places, traces::Tracer};
 use base::{
     config::{ClientsConfig, Config, ConfigFile, LoadError},
-    fairness::{AnswerRoom, Shares},
+    fairness::{ByteBudget, Shares},
     lifecycle::Hangups,
     telemetry::{Chain, LogLevel, config_needs_restart, config_reloaded},
 };
@@ -51,7 +51,7 @@ pub(super) struct Reloaded {
     pub places: Places,
     pub watches: Shares,
     pub forwarded: Shares,
-    pub room: AnswerRoom,
+    pub room: ByteBudget,
     pub tracer: Tracer,
 }
 

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use super::{
+    chunk::{ONE_PIECE, chunk_len},
     gzip::{self, GzipBody},
     indented::Indented,
     list_body::ListBody,
-    piece::{ONE_PIECE, piece_len},
     table_body::TableBody,
     watch_body::WatchBody,
 };
@@ -95,8 +95,8 @@ impl Body {
     }
 }
 
-fn next_piece(json: &mut Bytes) -> Option<Bytes> {
-    Some(json.split_to(piece_len(json.len() as u64)?))
+fn next_chunk(json: &mut Bytes) -> Option<Bytes> {
+    Some(json.split_to(chunk_len(json.len() as u64)?))
 }
 
 impl http_body::Body for Body {
@@ -105,7 +105,7 @@ impl http_body::Body for Body {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match self.get_mut() {
-            Self::Json(json) => next_piece(json),
+            Self::Json(json) => next_chunk(json),
             Self::Indented(json) => json.next(),
             Self::List(list) => list.next(),
             Self::Table(table) => table.next(),

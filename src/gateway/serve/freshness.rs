@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     ForwardReason, Read, SMALL_ANSWER, Unanswered,
+    concurrency::Work,
     most_recent::{Choice, MostRecent, Situation, choose},
-    work::Work,
 };
 use crate::{
     cacher::{Instance, Unproven},
@@ -156,12 +156,12 @@ mod tests {
         authz::{Attributes, Authorizer},
         cacher::{self, Cachers, StalenessLimit},
         connector::{Connector, test_server},
-        serve::{self, WorkTurns},
+        serve::{self, ReadConcurrency},
         upstream::{Discovery, Upstream},
     };
     use base::{
         apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
-        fairness::{AnswerRoom, ClientKey, Shares},
+        fairness::{ByteBudget, ClientKey, Shares},
         lifecycle::Tasks,
         telemetry::TopClients,
     };
@@ -215,7 +215,7 @@ mod tests {
         };
         let instance = timeout(LONG, filled).await.expect("the cache is filled");
         let client = Some(ClientKey::user("jane"));
-        let (proofs, turns) = (Shares::new(1, "test").of(client), WorkTurns::default().of(client));
+        let (proofs, turns) = (Shares::new(1, "test").of(client), ReadConcurrency::default().of(client));
         let read = Read {
             request,
             headers: &HeaderMap::new(),
@@ -224,7 +224,7 @@ mod tests {
             include_object: IncludeObject::Metadata,
             client: TopClients::default().find(b"test", Some("jane")),
             for_gateway: false,
-            room: AnswerRoom::undivided(u64::MAX).of(client),
+            room: ByteBudget::undivided(u64::MAX).of(client),
             turns: turns.clone(),
             proofs: proofs.clone(),
             config: Config {

@@ -4,9 +4,9 @@ use http::{Response, StatusCode, header};
 
 use super::{
     Body, ForwardReason, Read, Unanswered,
+    concurrency::Work,
     freshness::{Selected, read_state},
     table::Writer,
-    work::Work,
 };
 use crate::authz::Permit;
 use base::apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate};

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::piece::{PIECE, piece_len};
+use super::chunk::{PIECE, chunk_len};
 use engine::encode::Pretty;
 
 /// Indents what a body is made of.
@@ -58,7 +58,7 @@ impl Indented {
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let piece = self.indent.next_within(piece_len(self.left)?, || None)?;
+        let piece = self.indent.next_within(chunk_len(self.left)?, || None)?;
         self.left = self.left.saturating_sub(piece.len() as u64);
         Some(piece)
     }

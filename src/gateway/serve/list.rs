@@ -6,10 +6,10 @@ use http::{Response, StatusCode};
 
 use super::{
     Body, ForwardReason, Read, Unanswered,
+    concurrency::Work,
     freshness::{Selected, read_state},
     list_body::ListBody,
     table::Writer,
-    work::Work,
 };
 use crate::authz::Permit;
 use base::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb};
@@ -55,7 +55,7 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
     let page = is_page.then_some(options);
     let body = match (writer, leaves) {
         (Writer::Objects(form), Some(leaves)) => {
-            in_pieces(read, form, leaves, &ListPosition::of(state.version()), pretty, &mut work).await?
+            in_chunks(read, form, leaves, &ListPosition::of(state.version()), pretty, &mut work).await?
         }
         (Writer::Objects(form), None) => {
             let (found, position) = selection(&state, &predicate, page, &mut work).await?;
@@ -104,7 +104,7 @@ fn page_limit(options: &ListOptions) -> usize {
 }
 
 /// A list of whole leaves. Their items are joined while the list is sent, unless an earlier list has joined them.
-async fn in_pieces(
+async fn in_chunks(
     read: &Read<'_>,
     form: Form,
     leaves: Vec<Arc<Leaf>>,
@@ -149,7 +149,7 @@ async fn selected(
             }
             leaves.extend(own_leaves(objects.by_ref().take(OBJECTS_AT_ONCE)));
         }
-        return in_pieces(read, form, leaves, position, pretty, work).await;
+        return in_chunks(read, form, leaves, position, pretty, work).await;
     }
     let items = form.items(objects.iter()).map_err(|_| ForwardReason::Representation)?;
     let envelope = read.envelope(&form);

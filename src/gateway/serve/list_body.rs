@@ -4,9 +4,9 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::{indented::Indent, piece::PIECE};
+use super::{chunk::PIECE, indented::Indent};
 use engine::{
-    encode::{Form, LeafPiece, Pretty},
+    encode::{Form, LeafChunk, Pretty},
     store::Leaf,
 };
 
@@ -109,13 +109,13 @@ impl ListBody {
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let Some(mut indent) = self.indent.take() else { return self.next_piece() };
-        let piece = indent.next(|| self.next_piece());
+        let Some(mut indent) = self.indent.take() else { return self.next_chunk() };
+        let piece = indent.next(|| self.next_chunk());
         self.indent = Some(indent);
         piece
     }
 
-    fn next_piece(&mut self) -> Option<Bytes> {
+    fn next_chunk(&mut self) -> Option<Bytes> {
         if let Some(head) = self.take_head() {
             return Some(head);
         }
@@ -127,7 +127,7 @@ impl ListBody {
         let Some(((leaf, at), is_first)) = next else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let LeafPiece { bytes: items, shared, next } = self.form.leaf_piece(&leaf, at).expect(CAN_BE_MADE);
+        let LeafChunk { bytes: items, shared, next } = self.form.leaf_chunk(&leaf, at).expect(CAN_BE_MADE);
         self.shared = shared;
         if next < leaf.objects().len() {
             self.begun = Some((leaf, next));

@@ -4,6 +4,8 @@
 //! [`ForwardReason`].
 
 mod body;
+mod chunk;
+mod concurrency;
 mod freshness;
 mod get;
 mod gzip;
@@ -12,16 +14,15 @@ mod indented;
 mod list;
 mod list_body;
 mod most_recent;
-mod piece;
 mod reason;
 mod relayed_position;
 mod table;
 mod table_body;
 mod watch;
 mod watch_body;
-mod work;
 
 pub use body::Body;
+pub use concurrency::{ClientReadConcurrency, ReadConcurrency, Unanswered};
 pub use get::get;
 pub use head::{AUDIT_ID, audit_id, is_audit_id, new_audit_id};
 pub use list::list;
@@ -30,7 +31,6 @@ pub use reason::ForwardReason;
 pub use relayed_position::RelayedPosition;
 pub use table::may_print;
 pub use watch::watch;
-pub use work::{ClientTurns, Unanswered, WorkTurns};
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ use http::HeaderMap;
 use crate::cacher::Instance;
 use base::{
     apimachinery::{IncludeObject, Representation, ResourceRequest},
-    fairness::{ClientRoom, ClientShares},
+    fairness::{ClientByteBudget, ClientShares},
     telemetry::Client,
 };
 
@@ -58,10 +58,10 @@ pub struct Read<'a> {
     /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing
     /// a gap.
     pub for_gateway: bool,
-    /// Room for what answers to this client hold for themselves. Watches take it as they need it.
-    pub room: ClientRoom,
+    /// ReservedBytes for what answers to this client hold for themselves. Watches take it as they need it.
+    pub room: ClientByteBudget,
     /// The client's turns for the work on large responses.
-    pub turns: ClientTurns,
+    pub turns: ClientReadConcurrency,
     /// The client's places among the gets and lists that wait for a proof.
     pub proofs: ClientShares,
     pub config: Config,

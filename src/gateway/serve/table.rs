@@ -4,9 +4,10 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{
-    Body, ForwardReason, Read, Unanswered, gzip,
+    Body, ForwardReason, Read, Unanswered,
+    concurrency::Work,
+    gzip,
     table_body::{READ_AT_ONCE, TableBody},
-    work::Work,
 };
 use base::apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View};
 use engine::{

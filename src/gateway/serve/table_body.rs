@@ -4,7 +4,7 @@ use std::{mem, sync::Arc, vec};
 
 use bytes::Bytes;
 
-use super::{indented::Indent, list_body::CAN_BE_MADE, piece::PIECE};
+use super::{chunk::PIECE, indented::Indent, list_body::CAN_BE_MADE};
 use engine::{encode::table::Rows, store::Object};
 
 /// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
@@ -34,13 +34,13 @@ impl TableBody {
     }
 
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        let Some(mut indent) = self.indent.take() else { return self.next_piece() };
-        let piece = indent.next(|| self.next_piece());
+        let Some(mut indent) = self.indent.take() else { return self.next_chunk() };
+        let piece = indent.next(|| self.next_chunk());
         self.indent = Some(indent);
         piece
     }
 
-    fn next_piece(&mut self) -> Option<Bytes> {
+    fn next_chunk(&mut self) -> Option<Bytes> {
         if !self.head.is_empty() {
             return Some(mem::take(&mut self.head));
         }

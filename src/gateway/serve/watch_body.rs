@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
-    authz::{Lease, Standing},
+    authz::{Lease, LeaseState},
     cacher::Instance,
 };
 use engine::fanout::{EndCause, Session, Step};
@@ -50,17 +50,17 @@ impl WatchBody {
         loop {
             let now = Instant::now();
             let review_at = match self.lease.as_mut().map(|lease| lease.poll(now, context)) {
-                Some(Standing::Revoked) => {
+                Some(LeaseState::Revoked) => {
                     self.cause = EndCause::Revoked;
                     return Poll::Ready(None);
                 }
-                Some(Standing::Unconfirmed) => {
+                Some(LeaseState::Unconfirmed) => {
                     self.cause = EndCause::Unconfirmed;
                     return Poll::Ready(None);
                 }
-                Some(Standing::Overdue) => return Poll::Pending,
-                Some(Standing::Until(due)) => Some(due),
-                Some(Standing::UnderReview) | None => None,
+                Some(LeaseState::Overdue) => return Poll::Pending,
+                Some(LeaseState::Until(due)) => Some(due),
+                Some(LeaseState::UnderReview) | None => None,
             };
             self.session.register(context.waker());
             match self.session.step(now) {

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use super::{Cache, CacheBytes, Detail, Restart, Samples, SlowWatcher};
-use crate::{cacher::Standing, serve::ForwardReason};
+use crate::{cacher::CacheStatus, serve::ForwardReason};
 use base::telemetry::{CacheLabels, Readings};
 use engine::fanout::{Behind, Interest};
 
 /// The cache's row.
-pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -> Cache {
+pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -> Cache {
     let labels = CacheLabels {
-        resource: standing.resource.group_resource().to_string(),
-        version: standing.resource.version.to_string(),
-        encoding: standing.encoding.as_str().to_owned(),
+        resource: cache.resource.group_resource().to_string(),
+        version: cache.resource.version.to_string(),
+        encoding: cache.encoding.as_str().to_owned(),
     };
     let read = readings.caches.get(&labels).cloned().unwrap_or_default();
-    let restart = standing
+    let restart = cache
         .restart
         .map(|restart| Restart { cause: restart.cause.to_owned(), seconds_ago: restart.at.elapsed().as_secs() });
     Cache {
-        state: state(standing).to_owned(),
+        state: state(cache).to_owned(),
         objects: read.objects,
         bytes: CacheBytes {
             objects: read.object_bytes,
@@ -33,7 +33,7 @@ pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -
         lag_seconds: read.lag_seconds,
         epoch: read.epoch,
         history_changes: read.history_changes,
-        history_seconds: standing.history.map(|history| history.as_secs()),
+        history_seconds: cache.history.map(|history| history.as_secs()),
         watchers: read.watchers,
         upstream_watches: read.upstream_watches,
         events_sent: read.events_sent,
@@ -48,26 +48,26 @@ pub(super) fn row(standing: &Standing, readings: &Readings, samples: &Samples) -
     }
 }
 
-fn state(standing: &Standing) -> &'static str {
-    match standing.not_cached {
+fn state(cache: &CacheStatus) -> &'static str {
+    match cache.not_cached {
         Some(why) => ForwardReason::from(why).as_str(),
-        None if standing.is_stale => "stale",
+        None if cache.is_stale => "stale",
         None => "ready",
     }
 }
 
 /// The cache's watchers that are behind.
-pub(super) fn slow_watchers(standing: &Standing, detail: Detail) -> impl Iterator<Item = SlowWatcher> {
-    standing.behind.iter().map(move |(behind, age)| slow_watcher(standing, behind, *age, detail))
+pub(super) fn slow_watchers(cache: &CacheStatus, detail: Detail) -> impl Iterator<Item = SlowWatcher> {
+    cache.behind.iter().map(move |(behind, age)| slow_watcher(cache, behind, *age, detail))
 }
 
-fn slow_watcher(standing: &Standing, behind: &Behind, age: Duration, detail: Detail) -> SlowWatcher {
+fn slow_watcher(cache: &CacheStatus, behind: &Behind, age: Duration, detail: Detail) -> SlowWatcher {
     let client = behind.client.as_deref();
     let user = client.and_then(|client| client.user.as_deref());
     let is_full = detail == Detail::Full;
     SlowWatcher {
-        resource: standing.resource.group_resource().to_string(),
-        encoding: standing.encoding.as_str().to_owned(),
+        resource: cache.resource.group_resource().to_string(),
+        encoding: cache.encoding.as_str().to_owned(),
         user_agent: client.map(|client| client.user_agent.to_string()).unwrap_or_default(),
         user: user.filter(|_| is_full).map(str::to_owned),
         interest: is_full.then(|| interest(&behind.interest)),

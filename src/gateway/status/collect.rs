@@ -54,7 +54,7 @@ impl Source {
         let readings = self.exposition.read();
         let totals = Totals::of(&readings, Instant::now());
         let (minute, hour) = self.samples.last(&totals);
-        let standings = self.cachers.standings(SLOW_WATCHERS_SHOWN);
+        let caches = self.cachers.statuses(SLOW_WATCHERS_SHOWN);
         let is_full = detail == Detail::Full;
         let configured = (self.configuration)();
         GatewayStatus {
@@ -67,13 +67,13 @@ impl Source {
             savings: Savings { events_per_second: minute.events_per_second(), ..savings(&readings) },
             reads: reads(&readings, &minute, &hour),
             last_hour: self.samples.hour(),
-            caches: standings.iter().map(|standing| cache_rows::row(standing, &readings, &self.samples)).collect(),
+            caches: caches.iter().map(|cache| cache_rows::row(cache, &readings, &self.samples)).collect(),
             resources: resources(&readings),
             forwarded: forwarded(&readings),
             limits: limits(&readings),
             clients: clients(&self.top_clients, detail),
             slowest_watchers: slowest(
-                standings.iter().flat_map(|standing| cache_rows::slow_watchers(standing, detail)).collect(),
+                caches.iter().flat_map(|cache| cache_rows::slow_watchers(cache, detail)).collect(),
             ),
             reload: reload(&configured, detail),
             configuration: if is_full { settings(configured.settings) } else { Vec::new() },
@@ -91,8 +91,8 @@ impl Source {
     }
 
     fn peers(&self, detail: Detail) -> Vec<Peer> {
-        let standings = self.cachers.peers().map(Peers::standings).unwrap_or_default();
-        standings.into_iter().map(|standing| peers::row(standing, detail)).collect()
+        let peers = self.cachers.peers().map(Peers::statuses).unwrap_or_default();
+        peers.into_iter().map(|peer| peers::row(peer, detail)).collect()
     }
 
     fn troubles(&self, detail: Detail) -> Vec<Trouble> {

@@ -5,15 +5,15 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 
 use super::{Detail, Peer};
-use crate::peers::{PeerStanding, PeerTroubleKind};
+use crate::peers::{PeerStatus, PeerTroubleKind};
 
 const NOT_ASKED: &str = "notAsked";
 const WORKS: &str = "works";
 const ITSELF: &str = "itself";
 
 /// An error may name hosts and clusters.
-pub(super) fn row(standing: PeerStanding, detail: Detail) -> Peer {
-    let PeerStanding { address, asked, used, trouble, is_itself } = standing;
+pub(super) fn row(peer: PeerStatus, detail: Detail) -> Peer {
+    let PeerStatus { address, asked, used, trouble, is_itself } = peer;
     let state = match (&trouble, asked) {
         (Some(trouble), _) => trouble.kind.as_str(),
         (None, Some(_)) if is_itself => ITSELF,

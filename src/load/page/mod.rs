@@ -56,7 +56,7 @@ fn head(report: &Report) -> Markup {
             p.warn { "Note: " (note) }
         }
         table {
-            thead { tr { th { "Endpoint" } th { "URL" } th.number { "Turns" } th.number { "Seconds" } } }
+            thead { tr { th { "Endpoint" } th { "URL" } th.number { "ConcurrencyLimit" } th.number { "Seconds" } } }
             tbody {
                 @for (side, endpoint) in report.endpoints.iter().enumerate() {
                     tr {

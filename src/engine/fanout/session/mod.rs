@@ -21,7 +21,7 @@ use crate::{
 };
 use base::{
     apimachinery::{ResourceVersion, Status},
-    fairness::ClientRoom,
+    fairness::ClientByteBudget,
 };
 
 /// The number of changes taken from history at a time.
@@ -62,8 +62,8 @@ pub enum Start {
 pub struct SessionOptions {
     pub predicate: Predicate,
     pub form: Form,
-    /// Room for the copies that are made for this watch alone.
-    pub room: ClientRoom,
+    /// ReservedBytes for the copies that are made for this watch alone.
+    pub room: ClientByteBudget,
     /// `None` if the client allows none.
     pub bookmarks: Option<Bookmarks>,
     pub timeout: Duration,
@@ -119,7 +119,7 @@ pub struct Session {
     subscription: Subscription,
     predicate: Predicate,
     form: Form,
-    room: ClientRoom,
+    room: ClientByteBudget,
     /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
     initial: Option<Box<Initial>>,
     bookmarks: Option<Bookmarks>,
@@ -240,7 +240,7 @@ impl Session {
             Err(NotPartial) => return Step::End(EndCause::Unencodable),
         }
         loop {
-            if let Some(piece) = self.ready_piece() {
+            if let Some(piece) = self.ready_chunk() {
                 return Step::Send(piece);
             }
             if !self.behind {
@@ -316,7 +316,7 @@ impl Session {
 
     /// The next frame, joined with the following ones that fit into one piece: a watcher that has many frames ready
     /// needs few writes. Frames are shared and the piece is a copy, so without room for it the frame is sent alone.
-    fn ready_piece(&mut self) -> Option<Bytes> {
+    fn ready_chunk(&mut self) -> Option<Bytes> {
         let first = self.ready.pop_front()?;
         self.sent = 1;
         let (mut more, mut length) = (0_u32, first.len());

@@ -7,16 +7,16 @@ use crate::{
 };
 use base::{
     apimachinery::{FieldSelector, LabelSelector},
-    fairness::AnswerRoom,
+    fairness::ByteBudget,
     lifecycle::Spread,
 };
 
-fn room(bytes: u64) -> ClientRoom {
-    AnswerRoom::undivided(bytes).of(None)
+fn room(bytes: u64) -> ClientByteBudget {
+    ByteBudget::undivided(bytes).of(None)
 }
 
 /// Everything, whole and without bookmarks, for a minute.
-fn everything(schema: &Schema, room: ClientRoom) -> SessionOptions {
+fn everything(schema: &Schema, room: ClientByteBudget) -> SessionOptions {
     let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), schema).unwrap();
     let form = Form::Whole(schema.shape.clone());
     SessionOptions { predicate, form, room, bookmarks: None, timeout: Duration::from_secs(60) }

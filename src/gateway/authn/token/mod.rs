@@ -33,9 +33,9 @@ use crate::{
 };
 use base::{
     apimachinery::UserInfo,
-    fairness::{ClientKey, PacedTurns, Shares, Turns, share_of},
+    fairness::{ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, Shares, share_of},
     lifecycle::Tasks,
-    memo::{Bound, Cacheable, Lookups, Room, TtlCache},
+    memo::{Bound, Cacheable, Capacity, Lookups, TtlCache},
     telemetry::{self, Chain, TokenLookups, TokenVerdict},
 };
 
@@ -64,7 +64,7 @@ pub(super) struct Tokens {
     clients: Arc<TtlCache<TokenHash, ClientKey>>,
     /// Limits the reviews in flight per address: a client that makes up tokens has no user to account them to.
     shares: Shares,
-    turns: Arc<PacedTurns>,
+    turns: Arc<PacedConcurrencyLimit>,
     refusals: Arc<Refusals>,
     lookups: TokenLookups,
 }
@@ -121,8 +121,8 @@ impl Tokens {
     /// gone.
     pub(super) fn new(config: TokenReviews, upstream: Upstream, tasks: Tasks) -> Self {
         let reviewed = RwLock::new(Reviewed::new(upstream, config));
-        let turns = Turns::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait").with_common(COMMON);
-        let turns = Arc::new(PacedTurns::new(turns, tasks.clone()));
+        let turns = ConcurrencyLimit::new(AT_ONCE, TURN_WAIT_MAX, "address_review_wait").with_common(COMMON);
+        let turns = Arc::new(PacedConcurrencyLimit::new(turns, tasks.clone()));
         let (answers, clients) = (Lookups::new(KNOWN, UNDER_WAY, RESERVED, tasks), Arc::new(TtlCache::new(COUNTED)));
         let shares = Shares::new(share_of(UNDER_WAY.most), "address_token_reviews");
         let refusals = Arc::new(Refusals::new());
@@ -168,7 +168,7 @@ impl Tokens {
             let refusals = refusals.clone();
             move || is_new && refusals.are_many(address)
         };
-        let outcome = self.answers.ask("token review", hash, Room::Common, move || {
+        let outcome = self.answers.ask("token review", hash, Capacity::Common, move || {
             if is_doubtful() {
                 return None;
             }

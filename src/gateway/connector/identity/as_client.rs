@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{Connections, Limits, Outbound, UNKNOWN_LIMITS, known_tokens::KnownTokens, strip};
 use crate::connector::{BuildError, RequestBody, access::Access, target::Target};
-use base::fairness::{ClientKey, Turns};
+use base::fairness::{ClientKey, ConcurrencyLimit};
 
 /// Sends requests with their clients' own credentials, on connections without the gateway's: no client
 /// certificate, no token, no plugin's credentials, no impersonation. Cheap to clone.
@@ -20,7 +20,7 @@ pub struct AsClient {
     unknown: Arc<Connections>,
     known_tokens: KnownTokens,
     /// For requests with unknown credentials, until their responses begin.
-    pub(super) turns: Arc<Turns>,
+    pub(super) turns: Arc<ConcurrencyLimit>,
 }
 
 /// Requests with unknown credentials that one client has upstream at once; the others wait for their turn. Each may
@@ -40,7 +40,7 @@ impl AsClient {
     pub(in crate::connector) fn new(access: &Access, target: Target) -> Result<Self, BuildError> {
         let access = access.without_credentials()?;
         let unknown = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
-        let turns = Turns::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait").with_common(COMMON);
+        let turns = ConcurrencyLimit::new(UNKNOWN_AT_ONCE, TURN_WAIT_MAX, "client_token_wait").with_common(COMMON);
         let connections = Connections::new(&access, target, LIMITS);
         Ok(Self {
             connections,

@@ -11,7 +11,7 @@ use super::{
     user_headers::{self, Names},
 };
 use crate::connector::{
-    BuildError, RequestBody, acceptance::Standing, access::Access, client_certificate::ClientCertificate,
+    BuildError, RequestBody, acceptance::AcceptanceState, access::Access, client_certificate::ClientCertificate,
     target::Target,
 };
 use base::apimachinery::UserInfo;
@@ -75,9 +75,9 @@ impl AsFrontProxy {
     /// The user cannot be expressed exactly, or upstream has not shown that it accepts the certificate.
     pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
         match self.probes.acceptance().best() {
-            Standing::Accepted => {}
-            Standing::Refused => return Err(IdentityError::NotBelieved),
-            Standing::Undecided => return Err(IdentityError::Undecided),
+            AcceptanceState::Accepted => {}
+            AcceptanceState::Refused => return Err(IdentityError::NotBelieved),
+            AcceptanceState::Undecided => return Err(IdentityError::Undecided),
         }
         self.assert(&mut request, user)?;
         let connections = if user.name == user_headers::ANONYMOUS { &self.anonymous } else { &self.connections };
@@ -94,7 +94,7 @@ impl AsFrontProxy {
     /// The same, as if a server had shown that it accepts the certificate.
     #[cfg(test)]
     pub(crate) fn accepted(self) -> Self {
-        self.probes.acceptance().note(0, Standing::Accepted, self.probes.acceptance().generation());
+        self.probes.acceptance().note(0, AcceptanceState::Accepted, self.probes.acceptance().generation());
         self
     }
 }

@@ -39,7 +39,7 @@ pub use as_impersonator::AsImpersonator;
 pub use probe::{NotBelieved, Verdict};
 
 use base::config::{Redacted, ServerAddress, is_clear_text};
-use base::fairness::{ClientKey, Turn, Turns};
+use base::fairness::{ClientKey, ConcurrencyLimit, Turn};
 use strip::strip_credentials;
 
 /// Why a request cannot be sent under its user's identity. It is never sent under a less exact one.
@@ -88,7 +88,7 @@ pub struct Outbound {
     /// The token whose acceptance the answer shows; `None` if the request has none.
     token: Option<known_tokens::Shown>,
     /// The turns that the request has to wait for; `None` if it has not.
-    turns: Option<Arc<Turns>>,
+    turns: Option<Arc<ConcurrencyLimit>>,
     long_running: bool,
     /// `None` if clients are not distinguished.
     client: Option<ClientKey>,

@@ -223,7 +223,7 @@ async fn few_requests_with_unknown_tokens_of_one_client_are_under_way_at_once() 
     .await;
     let mut as_client = Connector::new(&server.config).unwrap().as_client().unwrap();
     // Waits longer than this test takes on a busy machine.
-    as_client.turns = Arc::new(Turns::new(8, Duration::from_secs(3600), "test"));
+    as_client.turns = Arc::new(ConcurrencyLimit::new(8, Duration::from_secs(3600), "test"));
     let send = |token: &str, client: &str| {
         let authorization = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
         let outbound = as_client.outbound(plain(), authorization, ClientKey::of(&token));
@@ -254,7 +254,7 @@ async fn few_requests_with_unknown_tokens_of_one_client_are_under_way_at_once() 
 async fn a_token_in_a_subprotocol_waits_for_a_turn_like_other_unknown_ones() {
     let Setup { gateway, .. } = &setup(&[b"http/1.1"]).await;
     let mut as_client = Connector::new(gateway).unwrap().as_client().unwrap();
-    as_client.turns = Arc::new(Turns::new(1, Duration::from_secs(3600), "test"));
+    as_client.turns = Arc::new(ConcurrencyLimit::new(1, Duration::from_secs(3600), "test"));
     let counted = |outbound: Outbound| outbound.counted(Some(ClientKey::of(&"hostile")));
     let [first, second] = [plain(), plain()].map(|request| counted(as_client.with_subprotocol(request)));
     let _turn = first.turn().await;

@@ -5,7 +5,7 @@ use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
 use crate::connector::{
-    acceptance::{Acceptance, Standing},
+    acceptance::{Acceptance, AcceptanceState},
     breaker::Breaker,
 };
 
@@ -237,10 +237,10 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
     servers.found(vec![ready("v1"), ready("v1")]);
     let (cluster, mut held) = (Breaker::default(), Vec::new());
     let acceptance = Acceptance::undecided(2, cluster.clone());
-    assert_eq!(acceptance.best(), Standing::Undecided);
-    acceptance.note(0, Standing::Refused, acceptance.generation());
-    assert_eq!(acceptance.best(), Standing::Refused);
-    acceptance.note(1, Standing::Accepted, acceptance.generation());
+    assert_eq!(acceptance.best(), AcceptanceState::Undecided);
+    acceptance.note(0, AcceptanceState::Refused, acceptance.generation());
+    assert_eq!(acceptance.best(), AcceptanceState::Refused);
+    acceptance.note(1, AcceptanceState::Accepted, acceptance.generation());
     for _ in 0..10 {
         assert_eq!(connected_with(&servers, Some(acceptance.clone())).await, Ok(1));
         // The other one has fewer connections.
@@ -248,9 +248,9 @@ async fn only_servers_that_accept_an_identity_get_its_connections() {
     }
     let before = acceptance.generation();
     cluster.trip();
-    assert_eq!((acceptance.best(), acceptance.others()), (Standing::Undecided, vec![0, 1]), "another cluster");
-    acceptance.note(1, Standing::Accepted, before);
-    assert_eq!(acceptance.best(), Standing::Undecided, "the cluster before has said so");
+    assert_eq!((acceptance.best(), acceptance.others()), (AcceptanceState::Undecided, vec![0, 1]), "another cluster");
+    acceptance.note(1, AcceptanceState::Accepted, before);
+    assert_eq!(acceptance.best(), AcceptanceState::Undecided, "the cluster before has said so");
 }
 
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
     servers.found(vec![ready("v1"), ready("v1")]);
     let acceptance = Acceptance::undecided(2, Breaker::default());
     for server in [0, 1] {
-        acceptance.note(server, Standing::Accepted, acceptance.generation());
+        acceptance.note(server, AcceptanceState::Accepted, acceptance.generation());
     }
     let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance: Some(acceptance.clone()) };
     let (first, known) = (Arc::new(std::sync::OnceLock::new()), acceptance.clone());
@@ -291,7 +291,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
         let address = address.authority().unwrap().as_str().to_owned();
         let server = addresses.iter().position(|known| *known == address).unwrap();
         if *opened.get_or_init(|| server) == server {
-            known.note(server, Standing::Refused, known.generation());
+            known.note(server, AcceptanceState::Refused, known.generation());
         }
         Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
     };

@@ -4,8 +4,8 @@
 //! An address usually leads to several gateways, and each question reaches one of them by chance. Their answers tell
 //! two situations apart. If they neither have the state nor fetch it, the search ends once most likely all of them
 //! have been asked. If some of them fetch it or search for it, too, only one of all should ask upstream. To agree on
-//! one, each gateway draws a lot and tells the others the lowest lot that it has heard of; it waits for the state
-//! unless that lot is its own.
+//! one, each gateway draws a rank and tells the others the lowest rank that it has heard of; it waits for the state
+//! unless that rank is its own.
 
 use std::{
     collections::HashSet,
@@ -16,7 +16,7 @@ use std::{
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use base::apimachinery::Lot;
+use base::apimachinery::ElectionRank;
 
 /// The maximum time of a search; varied, so that gateways that have waited in vain do not ask upstream all at once.
 const SEARCH_MIN: Duration = Duration::from_secs(6);
@@ -32,8 +32,8 @@ const WAIT_EVERY: Duration = Duration::from_millis(60);
 const QUESTIONS_PER_GATEWAY: usize = 5;
 /// The maximum number of answers of other gateways until upstream is asked, if none is waited for.
 const ANSWERS_MAX: usize = 64;
-/// The number of answers after which a gateway knows the lowest lot, if others search, too. A lot that one gateway has
-/// drawn is known to most of 20 gateways after six answers each, and to most of 50 after seven.
+/// The number of answers after which a gateway knows the lowest rank, if others search, too. A rank that one gateway
+/// has drawn is known to most of 20 gateways after six answers each, and to most of 50 after seven.
 const ANSWERS_AMONG_SEARCHES: usize = 12;
 /// The number of failed questions in a row after which a search no longer asks an address.
 const FAILURES_MAX: u32 = 3;
@@ -45,9 +45,9 @@ const KNOWN_MAX: usize = 64;
 pub(super) struct Search {
     /// Of this gateway.
     name: Uuid,
-    own: Lot,
-    /// The lowest lot that this gateway has heard of, its own included.
-    lowest: Lot,
+    own: ElectionRank,
+    /// The lowest rank that this gateway has heard of, its own included.
+    lowest: ElectionRank,
     until: Instant,
     addresses: Vec<Address>,
     /// The place of the next address to be asked.
@@ -80,8 +80,8 @@ pub(super) enum Heard {
     Itself,
     /// A gateway that is not about to have the state.
     NoState(Option<Uuid>),
-    /// A gateway that fetches the state, or searches for it; with the lowest lot that it has heard of.
-    Filling(Option<Uuid>, Lot),
+    /// A gateway that fetches the state, or searches for it; with the lowest rank that it has heard of.
+    Filling(Option<Uuid>, ElectionRank),
     /// No gateway, or one whose answer cannot be used.
     Failed,
     TimedOut,
@@ -120,7 +120,7 @@ impl End {
 
 impl Search {
     /// A search by the gateway of that name, which has drawn `own`. `patience` is from 0 to 1.
-    pub(super) fn new(name: Uuid, own: Lot, addresses: usize, patience: f64, now: Instant) -> Self {
+    pub(super) fn new(name: Uuid, own: ElectionRank, addresses: usize, patience: f64, now: Instant) -> Self {
         Self {
             name,
             own,
@@ -137,7 +137,7 @@ impl Search {
     }
 
     /// What this gateway tells others that search for the state.
-    pub(super) fn lowest(&self) -> Lot {
+    pub(super) fn lowest(&self) -> ElectionRank {
         self.lowest
     }
 
@@ -170,11 +170,11 @@ impl Search {
                 self.answers += 1;
                 self.led_to(name);
             }
-            Heard::Filling(name, lot) => {
+            Heard::Filling(name, rank) => {
                 self.answers += 1;
                 self.led_to_known += 1;
                 self.is_one_of_several = true;
-                self.lowest = self.lowest.min(lot);
+                self.lowest = self.lowest.min(rank);
                 // It may have been asked before it began.
                 if let Some(name) = name {
                     self.known.remove(&name);
@@ -227,27 +227,27 @@ impl Address {
     }
 }
 
-/// The lowest lot that a gateway has heard of for one of its caches, told to others that ask for the state while the
+/// The lowest rank that a gateway has heard of for one of its caches, told to others that ask for the state while the
 /// cache is being filled.
 #[derive(Debug)]
-pub struct LowestLot(AtomicU64);
+pub struct LowestRank(AtomicU64);
 
-impl LowestLot {
-    /// That of no lot: the number is one that no gateway draws, but for one in 2⁶⁴.
+impl LowestRank {
+    /// That of no rank: the number is one that no gateway draws, but for one in 2⁶⁴.
     const NONE: u64 = u64::MAX;
 
-    pub(super) fn set(&self, lot: Lot) {
-        self.0.store(lot.number(), Relaxed);
+    pub(super) fn set(&self, rank: ElectionRank) {
+        self.0.store(rank.number(), Relaxed);
     }
 
     /// `None` until the search has begun.
-    pub fn get(&self) -> Option<Lot> {
+    pub fn get(&self) -> Option<ElectionRank> {
         let number = self.0.load(Relaxed);
-        (number != Self::NONE).then(|| if number == 0 { Lot::FIRST } else { Lot::drawn(number) })
+        (number != Self::NONE).then(|| if number == 0 { ElectionRank::FIRST } else { ElectionRank::drawn(number) })
     }
 }
 
-impl Default for LowestLot {
+impl Default for LowestRank {
     fn default() -> Self {
         Self(AtomicU64::new(Self::NONE))
     }

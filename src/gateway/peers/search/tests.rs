@@ -12,10 +12,10 @@ fn name(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-/// A search by gateway 0, with lot 100.
+/// A search by gateway 0, with rank 100.
 fn search(addresses: usize) -> (Search, Instant) {
     let now = Instant::now();
-    (Search::new(name(0), Lot::drawn(100), addresses, 0.5, now), now)
+    (Search::new(name(0), ElectionRank::drawn(100), addresses, 0.5, now), now)
 }
 
 /// Asks that many times, and hears each time this.
@@ -62,15 +62,15 @@ fn among_many_that_have_nothing_the_number_of_answers_is_limited() {
 #[test]
 fn a_gateway_with_the_lowest_lot_asks_upstream_and_one_with_a_higher_lot_waits() {
     let (mut lower, now) = search(1);
-    hear(&mut lower, now, ANSWERS_AMONG_SEARCHES, Heard::Filling(Some(name(1)), Lot::drawn(101)));
-    assert_eq!((lower.next(now, ANY), lower.lowest()), (Err(End::Nowhere), Lot::drawn(100)));
+    hear(&mut lower, now, ANSWERS_AMONG_SEARCHES, Heard::Filling(Some(name(1)), ElectionRank::drawn(101)));
+    assert_eq!((lower.next(now, ANY), lower.lowest()), (Err(End::Nowhere), ElectionRank::drawn(100)));
 
-    for lot in [Lot::drawn(99), Lot::FIRST] {
+    for rank in [ElectionRank::drawn(99), ElectionRank::FIRST] {
         let (mut higher, now) = search(1);
-        hear(&mut higher, now, QUESTIONS_MAX / 2, Heard::Filling(None, lot));
-        assert_eq!(higher.lowest(), lot);
+        hear(&mut higher, now, QUESTIONS_MAX / 2, Heard::Filling(None, rank));
+        assert_eq!(higher.lowest(), rank);
         // What others have not heard yet does not end the wait.
-        hear(&mut higher, now, QUESTIONS_MAX / 2, Heard::Filling(None, Lot::drawn(200)));
+        hear(&mut higher, now, QUESTIONS_MAX / 2, Heard::Filling(None, ElectionRank::drawn(200)));
         assert_eq!(higher.next(now, ANY), Err(End::Late));
     }
 }
@@ -79,8 +79,8 @@ fn a_gateway_with_the_lowest_lot_asks_upstream_and_one_with_a_higher_lot_waits()
 fn a_search_takes_no_longer_than_its_time() {
     let now = Instant::now();
     for (patience, time) in [(0.0, SEARCH_MIN), (1.0, SEARCH_MAX)] {
-        let mut search = Search::new(name(0), Lot::drawn(100), 1, patience, now);
-        hear(&mut search, now, 1, Heard::Filling(None, Lot::FIRST));
+        let mut search = Search::new(name(0), ElectionRank::drawn(100), 1, patience, now);
+        hear(&mut search, now, 1, Heard::Filling(None, ElectionRank::FIRST));
         assert!(search.next(now + time - Duration::from_millis(1), ANY).is_ok());
         assert_eq!(search.next(now + time, ANY), Err(End::Late));
     }
@@ -95,8 +95,8 @@ fn there_are_pauses_which_are_longer_while_the_state_is_fetched() {
         pause
     };
     assert_eq!(pause(Heard::Itself), Duration::ZERO);
-    assert_eq!(pause(Heard::Filling(None, Lot::drawn(200))), LOOK_EVERY);
-    assert_eq!(pause(Heard::Filling(None, Lot::FIRST)), LOOK_EVERY);
+    assert_eq!(pause(Heard::Filling(None, ElectionRank::drawn(200))), LOOK_EVERY);
+    assert_eq!(pause(Heard::Filling(None, ElectionRank::FIRST)), LOOK_EVERY);
     assert_eq!(pause(Heard::Itself), WAIT_EVERY);
 }
 
@@ -130,7 +130,7 @@ fn one_gateway_of_several_that_does_not_answer_does_not_end_the_search() {
     let (mut search, now) = search(1);
     for heard in [Heard::Failed, Heard::TimedOut] {
         for _ in 0..3 {
-            hear(&mut search, now, 1, Heard::Filling(Some(name(1)), Lot::FIRST));
+            hear(&mut search, now, 1, Heard::Filling(Some(name(1)), ElectionRank::FIRST));
             hear(&mut search, now, FAILURES_MAX as usize - 1, heard);
         }
     }
@@ -139,11 +139,11 @@ fn one_gateway_of_several_that_does_not_answer_does_not_end_the_search() {
 
 #[test]
 fn others_are_told_of_a_lot_once_the_search_has_begun() {
-    let told = LowestLot::default();
+    let told = LowestRank::default();
     assert_eq!(told.get(), None);
-    for lot in [Lot::drawn(5), Lot::FIRST] {
-        told.set(lot);
-        assert_eq!(told.get(), Some(lot));
+    for rank in [ElectionRank::drawn(5), ElectionRank::FIRST] {
+        told.set(rank);
+        assert_eq!(told.get(), Some(rank));
     }
 }
 
@@ -200,8 +200,8 @@ impl Model {
         let Replicas { cold, warm, idle, start, .. } = replicas;
         let begins: Vec<_> = (0..cold).map(|_| origin + start.mul_f64(rng.f64())).collect();
         let mut search = |number: usize| {
-            let lot = Lot::drawn(rng.u64(..u64::MAX));
-            Search::new(name(number as u128), lot, 1, rng.f64(), begins[number])
+            let rank = ElectionRank::drawn(rng.u64(..u64::MAX));
+            Search::new(name(number as u128), rank, 1, rng.f64(), begins[number])
         };
         let searches = (0..cold).map(&mut search).collect();
         let of = |state, count| std::iter::repeat_n(state, count);
@@ -251,7 +251,7 @@ impl Model {
             State::Searching if other == gateway => Heard::Itself,
             State::Before => Heard::NoState(named),
             State::Searching => Heard::Filling(named, self.searches[other].lowest()),
-            State::Fetching => Heard::Filling(named, Lot::FIRST),
+            State::Fetching => Heard::Filling(named, ElectionRank::FIRST),
             State::Warm => return self.fetch(gateway, now, self.replicas.fetch[1]),
         };
         self.searches[gateway].heard(0, heard);

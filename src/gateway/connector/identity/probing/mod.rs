@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{AsFrontProxy, NotBelieved, Verdict, probe::Probes};
 use crate::connector::{
-    acceptance::Standing,
+    acceptance::AcceptanceState,
     presented::{Presented, is_same},
 };
 use base::{
@@ -94,12 +94,12 @@ impl AsFrontProxy {
     /// Why the certificate is not used at any server.
     pub fn doubt(&self) -> Option<&'static str> {
         match self.probes.acceptance.best() {
-            Standing::Accepted => None,
-            Standing::Refused => Some(
+            AcceptanceState::Accepted => None,
+            AcceptanceState::Refused => Some(
                 "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
                  have to name are not forwarded (the log says why)",
             ),
-            Standing::Undecided => Some(
+            AcceptanceState::Undecided => Some(
                 "the API server has not shown yet whether it accepts the certificate of clients.identity.frontProxy; \
                  clients that it would have to name are not forwarded until then (the log says why)",
             ),
@@ -152,7 +152,7 @@ impl AsFrontProxy {
                 Verdict::Accepted | Verdict::Refused(_) => (asked.pause, asked.told) = (UNDECIDED_MIN, String::new()),
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => {
                     asked.pause = (asked.pause * 2).clamp(UNDECIDED_MIN, UNDECIDED_MAX);
-                    if self.probes.acceptance.of(server) == Standing::Undecided && asked.told != why {
+                    if self.probes.acceptance.of(server) == AcceptanceState::Undecided && asked.told != why {
                         self.probes.warn(server, &why);
                         asked.told = why;
                     }
@@ -164,9 +164,9 @@ impl AsFrontProxy {
     fn is_due(&self, server: usize, progress: &Progress) -> bool {
         let asked = &progress.servers[server];
         let pause = match self.probes.acceptance.of(server) {
-            Standing::Undecided => asked.pause,
-            Standing::Refused => REFUSED,
-            Standing::Accepted => ACCEPTED,
+            AcceptanceState::Undecided => asked.pause,
+            AcceptanceState::Refused => REFUSED,
+            AcceptanceState::Accepted => ACCEPTED,
         };
         asked.at.elapsed() >= pause
     }
@@ -187,7 +187,7 @@ impl AsFrontProxy {
             return;
         }
         // Those that have just become members may accept the one in use.
-        let is_undecided = |server: &usize| acceptance.of(*server) == Standing::Undecided;
+        let is_undecided = |server: &usize| acceptance.of(*server) == AcceptanceState::Undecided;
         let undecided: Vec<_> = self.probes.members().into_iter().filter(is_undecided).collect();
         self.probe_locked(&asked, &undecided).await;
         let (generation, servers) = (acceptance.generation(), self.probes.all());
@@ -224,31 +224,31 @@ impl Probes {
     fn forget_others(&self, progress: &mut Progress) {
         let generation = self.acceptance.generation();
         for server in self.all() {
-            if self.acceptance.of(server) != Standing::Undecided && !self.is_member(server) {
-                self.acceptance.note(server, Standing::Undecided, generation);
+            if self.acceptance.of(server) != AcceptanceState::Undecided && !self.is_member(server) {
+                self.acceptance.note(server, AcceptanceState::Undecided, generation);
                 // Asked as soon as it is known to be of the cluster again.
                 progress.servers[server].pause = Duration::ZERO;
             }
         }
     }
 
-    /// Shows in the metrics which servers accept the certificate in use.
+    /// AcceptanceState in the metrics which servers accept the certificate in use.
     fn show(&self) {
         for server in self.all() {
-            front_proxy_accepted(&self.name(server), self.acceptance.of(server) == Standing::Accepted);
+            front_proxy_accepted(&self.name(server), self.acceptance.of(server) == AcceptanceState::Accepted);
         }
     }
 
     /// Keeps a verdict on the certificate in use, and logs it if it is a new one.
     fn note(&self, server: usize, generation: u64, verdict: &Verdict) {
-        let standing = match verdict {
+        let state = match verdict {
             Verdict::Accepted if !self.is_member(server) => return,
-            Verdict::Accepted => Standing::Accepted,
-            Verdict::Refused(_) => Standing::Refused,
-            Verdict::Doubtful(_) => Standing::Undecided,
+            Verdict::Accepted => AcceptanceState::Accepted,
+            Verdict::Refused(_) => AcceptanceState::Refused,
+            Verdict::Doubtful(_) => AcceptanceState::Undecided,
             Verdict::Undecided(_) => return,
         };
-        if self.acceptance.note(server, standing, generation) == standing {
+        if self.acceptance.note(server, state, generation) == state {
             return;
         }
         let server = self.name(server);
@@ -275,7 +275,7 @@ impl Probes {
                 Verdict::Accepted => {}
                 Verdict::Refused(_) => self.note(server, generation, verdict),
                 Verdict::Doubtful(why) | Verdict::Undecided(why) => {
-                    self.acceptance.note(server, Standing::Undecided, generation);
+                    self.acceptance.note(server, AcceptanceState::Undecided, generation);
                     self.warn(server, why);
                 }
             }

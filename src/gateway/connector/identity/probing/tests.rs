@@ -293,7 +293,7 @@ async fn a_certificate_is_replaced_when_as_many_servers_of_the_cluster_accept_th
     assert!(proxy.doubt().is_none());
     let acceptance =
         || proxy.probes.all().into_iter().map(|server| proxy.probes.acceptance.of(server)).collect::<Vec<_>>();
-    assert_eq!(acceptance(), [Standing::Accepted, Standing::Accepted, Standing::Undecided]);
+    assert_eq!(acceptance(), [AcceptanceState::Accepted, AcceptanceState::Accepted, AcceptanceState::Undecided]);
     next.write(folder.path());
     proxy.probes.files.reload_once().await;
     let in_use = || proxy.probes.accepted.current().cert[0].clone();
@@ -308,7 +308,7 @@ async fn a_certificate_is_replaced_when_as_many_servers_of_the_cluster_accept_th
     progress.other = None;
     proxy.look(&mut progress).await;
     assert_eq!(in_use(), next.der());
-    assert_eq!(acceptance(), [Standing::Accepted, Standing::Accepted, Standing::Undecided]);
+    assert_eq!(acceptance(), [AcceptanceState::Accepted, AcceptanceState::Accepted, AcceptanceState::Undecided]);
     // All are away for a moment, while a certificate is in the files that none accepts.
     let refused = authority.client("refused");
     worlds.iter().for_each(|world| world.sees(&refused, Sees::Admin));
@@ -361,7 +361,7 @@ async fn servers_that_accept_the_certificate_may_be_out_of_reach_alone() {
     connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None }); 2]);
     let (files, headers) = (authority.client("proxy").write(folder.path()), ProxyHeaders::default());
     let proxy = connector.as_front_proxy(&files, headers, &Tasks::new()).unwrap();
-    proxy.probes.acceptance.note(1, Standing::Accepted, proxy.probes.acceptance.generation());
+    proxy.probes.acceptance.note(1, AcceptanceState::Accepted, proxy.probes.acceptance.generation());
     let error = proxy.outbound(get("/api"), &jane()).unwrap().send().await.unwrap_err();
     assert!(error.is_unreachable() && !connector.is_unreachable(), "{error:?}");
 }

@@ -32,7 +32,7 @@ pub struct Journal {
 /// Nothing is copied for a line that may not be written: its content is shared with the request's head. A long-running
 /// answer does not keep the head in memory, see [`Self::answered`].
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct RequestRecord {
     journal: Journal,
     lines: AccessLines,
     received: Instant,
@@ -89,7 +89,7 @@ impl Journal {
     }
 
     /// Starts the record of a request that comes now, from `client`.
-    pub(super) fn record<B>(&self, request: &Request<B>, info: &RequestInfo, client: Option<IpAddr>) -> Record {
+    pub(super) fn record<B>(&self, request: &Request<B>, info: &RequestInfo, client: Option<IpAddr>) -> RequestRecord {
         let target = resource(info);
         let lines = self.settings.lines();
         let line = (lines != AccessLines::None).then(|| Line {
@@ -98,7 +98,7 @@ impl Journal {
             client,
             audit_id: None,
         });
-        Record {
+        RequestRecord {
             journal: self.clone(),
             lines,
             received: Instant::now(),
@@ -117,7 +117,7 @@ impl Journal {
     }
 }
 
-impl Record {
+impl RequestRecord {
     pub(super) fn received(&self) -> Instant {
         self.received
     }
@@ -223,7 +223,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         self.end_trace();
         let finished = self.finished(self.received.elapsed());

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::search::Heard;
-use base::apimachinery::Lot;
+use base::apimachinery::ElectionRank;
 use engine::reflector::PeerOutcome;
 
 /// The minimum time between two warnings of one cause: an address may lead to several gateways, of which one works.
@@ -32,7 +32,7 @@ const CUT: &str = "…";
 
 /// What is known of the gateways behind one address of `cache.peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerStanding {
+pub struct PeerStatus {
     /// Without credentials.
     pub address: String,
     /// When a question was last answered or failed; `None` before the first one.
@@ -181,12 +181,12 @@ pub(super) struct Failed {
     /// The name of the gateway that has answered, if it has told one.
     pub(super) gateway: Option<Uuid>,
     /// What the gateway has told of its own search for the state.
-    pub(super) lot: Option<Lot>,
+    pub(super) rank: Option<ElectionRank>,
 }
 
 impl Failed {
     pub(super) fn new(outcome: PeerOutcome, error: String) -> Self {
-        Self { outcome, error: cut(error), trouble: PeerTroubleKind::behind(outcome), gateway: None, lot: None }
+        Self { outcome, error: cut(error), trouble: PeerTroubleKind::behind(outcome), gateway: None, rank: None }
     }
 
     /// What it means for the search.
@@ -195,7 +195,9 @@ impl Failed {
             PeerOutcome::Itself => Heard::Itself,
             PeerOutcome::NoState => Heard::NoState(self.gateway),
             // One that has too much to send is asked again, as is one that is about to have the state.
-            PeerOutcome::Filling | PeerOutcome::Busy => Heard::Filling(self.gateway, self.lot.unwrap_or(Lot::FIRST)),
+            PeerOutcome::Filling | PeerOutcome::Busy => {
+                Heard::Filling(self.gateway, self.rank.unwrap_or(ElectionRank::FIRST))
+            }
             PeerOutcome::TimedOut => Heard::TimedOut,
             PeerOutcome::Used
             | PeerOutcome::Refused
@@ -230,9 +232,9 @@ impl From<PeerOutcome> for Failed {
     }
 }
 
-/// The standing of one address, which changes with each question.
+/// The health of one address, which changes with each question.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct PeerHealth {
     address: String,
     known: Mutex<Known>,
 }
@@ -253,14 +255,14 @@ struct Known {
     warned: [Option<Instant>; PeerTroubleKind::ALL.len()],
 }
 
-impl Standing {
+impl PeerHealth {
     pub(super) fn new(address: String) -> Self {
         Self { address, known: Mutex::default() }
     }
 
-    pub(super) fn now(&self) -> PeerStanding {
+    pub(super) fn now(&self) -> PeerStatus {
         let known = self.lock();
-        PeerStanding {
+        PeerStatus {
             address: self.address.clone(),
             asked: known.asked,
             used: known.used,
@@ -383,10 +385,10 @@ mod tests {
 
     #[test]
     fn an_answer_ends_the_trouble_and_a_connection_to_itself_does_not() {
-        let standing = Standing::new("https://peer".to_owned());
+        let health = PeerHealth::new("https://peer".to_owned());
         let trouble = |outcome| {
-            standing.note("pods", &Failed::from(outcome));
-            standing.now().trouble.map(|trouble| trouble.kind)
+            health.note("pods", &Failed::from(outcome));
+            health.now().trouble.map(|trouble| trouble.kind)
         };
         assert_eq!(trouble(PeerOutcome::Foreign), Some(PeerTroubleKind::Foreign));
         for outcome in [PeerOutcome::Itself, PeerOutcome::Unconfirmed] {
@@ -396,17 +398,17 @@ mod tests {
             assert_eq!(trouble(PeerOutcome::Ahead), Some(PeerTroubleKind::Ahead));
             assert_eq!(trouble(outcome), None);
         }
-        assert_eq!(standing.now().used, None);
+        assert_eq!(health.now().used, None);
         assert_eq!(trouble(PeerOutcome::Used), None);
-        assert!(standing.now().used.is_some());
+        assert!(health.now().used.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_leads_to_this_gateway_alone_is_seldom_asked_and_no_trouble() {
-        let standing = Standing::new("https://peer".to_owned());
+        let health = PeerHealth::new("https://peer".to_owned());
         let note = |outcome| {
-            standing.note("pods", &Failed::from(outcome));
-            (standing.now().is_itself, standing.is_due())
+            health.note("pods", &Failed::from(outcome));
+            (health.now().is_itself, health.is_due())
         };
         assert_eq!(note(PeerOutcome::Itself), (true, true), "as far as the questions show");
         assert_eq!(note(PeerOutcome::NoState), (false, true), "another one is there");
@@ -414,12 +416,12 @@ mod tests {
         assert_eq!(note(PeerOutcome::Unreachable), (false, true));
         for _ in 1..ALONE_AFTER {
             assert_eq!(note(PeerOutcome::Itself), (false, true));
-            assert!(standing.now().trouble.is_some(), "the others may still be there");
+            assert!(health.now().trouble.is_some(), "the others may still be there");
         }
         assert_eq!(note(PeerOutcome::Itself), (true, false));
-        assert_eq!(standing.now().trouble, None);
+        assert_eq!(health.now().trouble, None);
         tokio::time::advance(ALONE_ASK_EVERY).await;
-        assert!(standing.is_due());
+        assert!(health.is_due());
         assert_eq!(note(PeerOutcome::Itself), (true, false));
         assert_eq!(note(PeerOutcome::NoState), (false, true), "a replica was added");
     }
@@ -427,9 +429,9 @@ mod tests {
     #[test]
     fn an_error_is_cut_between_characters() {
         let kept = |error: String| {
-            let standing = Standing::new("https://peer".to_owned());
-            standing.note("pods", &Failed::new(PeerOutcome::Unreachable, error));
-            standing.now().trouble.unwrap().error
+            let health = PeerHealth::new("https://peer".to_owned());
+            health.note("pods", &Failed::new(PeerOutcome::Unreachable, error));
+            health.now().trouble.unwrap().error
         };
         let fits = "x".repeat(ERROR_MAX);
         assert_eq!(kept(fits.clone()), fits);
@@ -440,14 +442,14 @@ mod tests {
 
     #[test]
     fn a_trouble_lasts_since_its_first_time_with_the_last_error() {
-        let standing = Standing::new("https://peer".to_owned());
+        let health = PeerHealth::new("https://peer".to_owned());
         let refused = |error: &str| Failed::new(PeerOutcome::Refused, error.to_owned());
-        standing.note("pods", &refused("500"));
-        let first = standing.now().trouble.unwrap();
-        standing.note("pods", &refused("502"));
-        assert_eq!(standing.now().trouble, Some(PeerTrouble { error: "502".to_owned(), ..first }));
+        health.note("pods", &refused("500"));
+        let first = health.now().trouble.unwrap();
+        health.note("pods", &refused("502"));
+        assert_eq!(health.now().trouble, Some(PeerTrouble { error: "502".to_owned(), ..first }));
         let unauthorized = Failed { trouble: Some(PeerTroubleKind::Unauthorized), ..refused("401") };
-        standing.note("pods", &unauthorized);
-        assert_eq!(standing.now().trouble.unwrap().kind, PeerTroubleKind::Unauthorized);
+        health.note("pods", &unauthorized);
+        assert_eq!(health.now().trouble.unwrap().kind, PeerTroubleKind::Unauthorized);
     }
 }

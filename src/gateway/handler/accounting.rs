@@ -1,4 +1,4 @@
-//! Accounts for answers from memory: the client's share of the watches, and an event in the audit log.
+//! Accounting for answers from memory: the client's share of the watches, and an event in the audit log.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -21,7 +21,7 @@ use base::{
 
 /// The bounds on watches, and the audit log. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Accounts {
+pub struct Accounting {
     watches: Shares,
     /// Each client's reads that wait for a cache to be filled.
     waits: Shares,
@@ -51,7 +51,7 @@ pub(super) struct Reserved {
 pub(super) struct Account {
     long_running: bool,
     share: Option<Share>,
-    /// Room for the event; `None` without an audit log.
+    /// ReservedBytes for the event; `None` without an audit log.
     audit: Option<(AuditLog, Place)>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct InFlight {
     _audited: Option<Audited>,
 }
 
-impl Accounts {
+impl Accounting {
     /// `watches` is each client's share; every answer of the gateway's own is logged to `audit`, if there is one.
     pub fn new(watches: Shares, audit: Option<AuditLog>) -> Self {
         let of = |waiters, limit| Shares::new(share_of(waiters), limit);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn one_client_has_a_quarter_of_the_reads_that_wait() {
-        let accounts = Accounts::new(Shares::new(10, "test"), None);
+        let accounts = Accounting::new(Shares::new(10, "test"), None);
         let [jane, john] = ["jane", "john"].map(|name| Some(ClientKey::user(name)));
         let waits: Vec<_> = std::iter::from_fn(|| accounts.wait(jane).ok()).take(FILL_WAITERS_MAX).collect();
         let hers = accounts.proofs(jane);
@@ -201,7 +201,7 @@ mod tests {
     async fn reads_that_wait_hold_no_room_in_the_audit_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = AuditLog::open(&folder.path().join("audit.log"), Mode::Blocking, &Tasks::new()).await.unwrap();
-        let accounts = Accounts::new(Shares::new(100_000, "test"), Some(log));
+        let accounts = Accounting::new(Shares::new(100_000, "test"), Some(log));
         let jane = Some(ClientKey::user("jane"));
         let waiting: Vec<_> = (0..20_000).map(|_| accounts.reserve(ReadVerb::Watch, None, jane).unwrap()).collect();
         let other = accounts.reserve(ReadVerb::Get, None, None).unwrap();

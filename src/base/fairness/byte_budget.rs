@@ -19,12 +19,12 @@ use crate::telemetry::{limit_reached, show_limit};
 /// The bytes that answers from memory hold for themselves: copies, pieces on their way, compressors, selectors. Bytes
 /// shared with the caches do not count. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct AnswerRoom(Arc<All>);
+pub struct ByteBudget(Arc<All>);
 
 /// The room of one client's answers. Cheap to clone, and small: every watch has one.
 #[derive(Clone, Debug)]
-pub struct ClientRoom {
-    all: AnswerRoom,
+pub struct ClientByteBudget {
+    all: ByteBudget,
     /// `None` if clients are not told apart.
     client: Option<ClientKey>,
 }
@@ -74,9 +74,9 @@ const LITTLE_WATCHES: u64 = 4 << 20;
 /// Maximum number of bytes that are taken from the reserve of watches at once.
 const RESERVED_WATCH_MAX: u64 = 64 << 10;
 
-/// Room for a number of bytes, released on drop.
+/// ReservedBytes for a number of bytes, released on drop.
 #[derive(Debug)]
-pub struct Room {
+pub struct ReservedBytes {
     all: Arc<All>,
     client: Option<ClientKey>,
     bytes: u64,
@@ -87,10 +87,10 @@ pub struct Room {
 /// Bytes in the room that was taken for them.
 struct Held {
     bytes: Vec<u8>,
-    _room: Room,
+    _room: ReservedBytes,
 }
 
-impl AnswerRoom {
+impl ByteBudget {
     /// Limits in bytes, in total and for each client.
     pub fn new(all: u64, each: u64) -> Self {
         Self::start(all, each, true)
@@ -124,31 +124,31 @@ impl AnswerRoom {
     }
 
     /// The room of that client's answers; `None` if clients are not told apart.
-    pub fn of(&self, client: Option<ClientKey>) -> ClientRoom {
-        ClientRoom { all: self.clone(), client }
+    pub fn of(&self, client: Option<ClientKey>) -> ClientByteBudget {
+        ClientByteBudget { all: self.clone(), client }
     }
 }
 
-impl ClientRoom {
-    /// Room for `bytes` of an answer on its way; `None` if there is none left.
-    pub fn take(&self, bytes: usize) -> Option<Room> {
+impl ClientByteBudget {
+    /// ReservedBytes for `bytes` of an answer on its way; `None` if there is none left.
+    pub fn take(&self, bytes: usize) -> Option<ReservedBytes> {
         self.room(Use::Answer, bytes)
     }
 
-    /// Room for `bytes` that a watch holds as long as it is open; `None` if there is none left.
-    pub fn keep(&self, bytes: usize) -> Option<Room> {
+    /// ReservedBytes for `bytes` that a watch holds as long as it is open; `None` if there is none left.
+    pub fn keep(&self, bytes: usize) -> Option<ReservedBytes> {
         self.room(Use::Watch, bytes)
     }
 
-    fn room(&self, used_for: Use, bytes: usize) -> Option<Room> {
-        let Self { all: AnswerRoom(all), client } = self;
+    fn room(&self, used_for: Use, bytes: usize) -> Option<ReservedBytes> {
+        let Self { all: ByteBudget(all), client } = self;
         let (all, bytes) = (all.clone(), u64::try_from(bytes).ok()?);
         let (client, part) = match *client {
             _ if bytes == 0 => (None, Part::Shared),
             None => (None, all.part(None, used_for, bytes)?),
             Some(client) => (Some(client), all.part_for(client, used_for, bytes)?),
         };
-        Some(Room { all, client, bytes, used_for, part })
+        Some(ReservedBytes { all, client, bytes, used_for, part })
     }
 }
 
@@ -229,7 +229,7 @@ impl Use {
     }
 }
 
-impl Room {
+impl ReservedBytes {
     /// Bytes that hold the room until the last reference to them is dropped, wherever they wait for the client.
     pub fn holding(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Held { bytes, _room: self })
@@ -242,7 +242,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-impl Drop for Room {
+impl Drop for ReservedBytes {
     fn drop(&mut self) {
         let Self { all, client, bytes, used_for, part } = self;
         if let Some(client) = client
@@ -268,13 +268,13 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn of(room: &AnswerRoom, name: &str) -> ClientRoom {
+    fn of(room: &ByteBudget, name: &str) -> ClientByteBudget {
         room.of(Some(ClientKey::of(&name)))
     }
 
     /// What is held of the shared part, of the reserve for answers, and of that for watches.
-    fn held(room: &AnswerRoom) -> [usize; 3] {
-        let AnswerRoom(all) = room;
+    fn held(room: &ByteBudget) -> [usize; 3] {
+        let ByteBudget(all) = room;
         [&all.shared, &all.reserved[0], &all.reserved[1]].map(|held| usize::try_from(held.load(Relaxed)).unwrap())
     }
 
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn one_client_leaves_room_for_others() {
-        let room = AnswerRoom::new(80 << 20, 50 << 20);
+        let room = ByteBudget::new(80 << 20, 50 << 20);
         let [jane, john] = ["jane", "john"].map(|name| of(&room, name));
         let watch = jane.keep(20 * MIB).expect("watches count, too");
         let first = jane.take(30 * MIB).expect("all that one client may have");
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn clients_that_are_not_told_apart_have_one_limit() {
-        let room = AnswerRoom::undivided(80 << 20);
+        let room = ByteBudget::undivided(80 << 20);
         let anyone = room.of(None);
         let [answer, watch] = [anyone.take(70 * MIB), anyone.keep(10 * MIB)];
         assert!(answer.is_some() && watch.is_some());
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn a_client_that_holds_little_takes_from_the_reserve() {
         let reserved = usize::try_from(RESERVED_MAX).unwrap();
-        let room = AnswerRoom::new(80 << 20, 80 << 20);
+        let room = ByteBudget::new(80 << 20, 80 << 20);
         let [hostile, jane, john] = ["hostile", "jane", "john"].map(|name| of(&room, name));
         let _unread = hostile.take(60 * MIB).expect("all that is not reserved");
         assert!(hostile.take(1).is_none() && hostile.take(0).is_some());
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn bytes_held_by_watches_do_not_use_the_reserve_of_answers() {
         const SELECTORS: usize = 320;
-        let room = AnswerRoom::new(256 << 20, 192 << 20);
+        let room = ByteBudget::new(256 << 20, 192 << 20);
         let [jane, john, hostile] = ["jane", "john", "hostile"].map(|name| of(&room, name));
         let watches: Vec<_> = (0..5000).map(|_| jane.keep(SELECTORS).expect("shared")).collect();
         let _unread = hostile.take((192 << 20) - 5000 * SELECTORS).expect("the rest of what is not reserved");
@@ -355,7 +355,7 @@ mod tests {
 
         // A client's watches take little more than 4 MiB, and those of all clients leave the answers' reserve alone.
         let piece = usize::try_from(RESERVED_WATCH_MAX).unwrap();
-        let keep_all = |client: &ClientRoom| std::iter::from_fn(|| client.keep(piece)).collect::<Vec<_>>();
+        let keep_all = |client: &ClientByteBudget| std::iter::from_fn(|| client.keep(piece)).collect::<Vec<_>>();
         let _shared = hostile.take(192 * MIB - held(&room)[0]).expect("her watches' room");
         assert!(jane.keep(piece + 1).is_none(), "too much at once");
         let first = keep_all(&jane);
@@ -369,10 +369,10 @@ mod tests {
     /// Whatever is counted was refused or delayed.
     #[test]
     fn a_limit_is_reached_if_there_is_no_room() {
-        let room = AnswerRoom::new(16 << 20, 14 << 20);
+        let room = ByteBudget::new(16 << 20, 14 << 20);
         let [hostile, other, jane] = ["hostile", "other", "jane"].map(|name| of(&room, name));
         let mut unread = Vec::new();
-        let refused = |room: Option<Room>| assert!(room.is_none());
+        let refused = |room: Option<ReservedBytes>| assert!(room.is_none());
         let text = reached(|| unread.extend([hostile.take(12 * MIB), jane.take(MIB), jane.keep(1)]));
         assert_eq!((text.as_str(), held(&room)), ("", [12 * MIB, MIB, 1]));
         assert_eq!(reached(|| refused(jane.take(1))), "{limit=\"answer_bytes\"} 1");
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn bytes_hold_their_room_until_the_last_of_them_is_gone() {
-        let room = AnswerRoom::undivided(10).of(None);
+        let room = ByteBudget::undivided(10).of(None);
         let mut bytes = room.take(10).expect("all of it").holding(b"0123456789".to_vec());
         let sent = bytes.split_to(4);
         assert_eq!((&*sent, &*bytes), (&b"0123"[..], &b"456789"[..]));

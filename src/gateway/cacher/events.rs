@@ -10,12 +10,12 @@ use super::{
 use engine::{
     encode::BookmarkTemplate,
     fanout::EndCause,
-    reflector::{Bridged, Condition, Failure, Filled, Health, Loss, Sink, Unbridged},
+    reflector::{Bridged, Condition, Failure, Filled, Health, Loss, ReflectorEvents, Unbridged},
     store::{Change, ChangeKind, Object},
 };
 
 #[derive(Debug)]
-pub(super) struct CacherSink {
+pub(super) struct EventHandler {
     entry: Arc<Entry>,
     resource: Resource,
     instance: Option<Arc<Instance>>,
@@ -23,7 +23,7 @@ pub(super) struct CacherSink {
     failing: Option<Failure>,
 }
 
-impl CacherSink {
+impl EventHandler {
     pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
         Self { entry, resource, instance: None, failing: None }
     }
@@ -42,13 +42,13 @@ impl CacherSink {
     }
 }
 
-impl Drop for CacherSink {
+impl Drop for EventHandler {
     fn drop(&mut self) {
         self.let_go();
     }
 }
 
-impl Sink for CacherSink {
+impl ReflectorEvents for EventHandler {
     fn health(&mut self, health: Health) {
         if health.is_followed() {
             self.kept_up();

@@ -12,7 +12,7 @@ use engine::fanout::Behind;
 
 /// The current state of one store.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct CacheStatus {
     pub resource: GroupVersionResource,
     pub encoding: Encoding,
     /// Why it does not answer; `None` if it does.
@@ -31,15 +31,15 @@ const BEHIND_MIN: Duration = Duration::from_secs(1);
 
 impl Cachers {
     /// The started stores in the order of their names, each with the `behind_max` watchers that are furthest behind.
-    pub fn standings(&self, behind_max: usize) -> Vec<Standing> {
-        let standing = |key: &StoreKey, entry: &Entry| {
+    pub fn statuses(&self, behind_max: usize) -> Vec<CacheStatus> {
+        let status = |key: &StoreKey, entry: &Entry| {
             let instance = entry.instance();
             let behind = instance.as_ref().map(|instance| {
                 let all = instance.hub.furthest_behind(behind_max).into_iter();
                 let timed = all.filter_map(|behind| Some((instance.reader.change_age(behind.pending)?, behind)));
                 timed.filter(|(age, _)| *age >= BEHIND_MIN).map(|(age, behind)| (behind, age)).collect()
             });
-            Standing {
+            CacheStatus {
                 resource: key.resource.clone(),
                 encoding: key.encoding,
                 is_stale: instance.as_ref().is_ok_and(|instance| instance.is_stale()),
@@ -49,9 +49,8 @@ impl Cachers {
                 not_cached: instance.err(),
             }
         };
-        let mut standings: Vec<_> =
-            self.shared.entries.iter().map(|entry| standing(entry.key(), entry.value())).collect();
-        standings.sort_by_cached_key(|standing| (standing.resource.to_string(), standing.encoding.as_str()));
-        standings
+        let mut statuses: Vec<_> = self.shared.entries.iter().map(|entry| status(entry.key(), entry.value())).collect();
+        statuses.sort_by_cached_key(|status| (status.resource.to_string(), status.encoding.as_str()));
+        statuses
     }
 }

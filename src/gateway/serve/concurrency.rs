@@ -10,7 +10,7 @@ use tokio::{task::yield_now, time::Instant};
 
 use super::ForwardReason;
 use crate::authz::NotCovered;
-use base::fairness::{ClientKey, Turn, Turns};
+use base::fairness::{ClientKey, ConcurrencyLimit, Turn};
 use engine::store::{NotEvaluated, Page, Search};
 
 /// How long a read waits for turns before it is refused. Long, because after a rollout the agents of all nodes, which
@@ -19,19 +19,19 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The turns of all clients. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct WorkTurns(Arc<Turns>);
+pub struct ReadConcurrency(Arc<ConcurrencyLimit>);
 
 /// The turns of one client. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct ClientTurns {
-    turns: Arc<Turns>,
+pub struct ClientReadConcurrency {
+    turns: Arc<ConcurrencyLimit>,
     client: ClientKey,
 }
 
 /// The work on one response.
 #[derive(Debug)]
 pub(super) struct Work<'a> {
-    turns: &'a ClientTurns,
+    turns: &'a ClientReadConcurrency,
     turn: Option<Turn>,
     /// How long it may still wait for turns, all of them together.
     wait_left: Duration,
@@ -46,27 +46,27 @@ pub enum Unanswered {
     NoTurn,
 }
 
-impl Default for WorkTurns {
+impl Default for ReadConcurrency {
     /// For the cores of this machine.
     fn default() -> Self {
         Self::of_cores(available_parallelism().map_or(1, usize::from))
     }
 }
 
-impl WorkTurns {
+impl ReadConcurrency {
     /// Each client may use half of the cores, and at least one.
     fn of_cores(cores: usize) -> Self {
-        Self(Arc::new(Turns::new((cores / 2).max(1), WAIT_MAX, "client_read_wait")))
+        Self(Arc::new(ConcurrencyLimit::new((cores / 2).max(1), WAIT_MAX, "client_read_wait")))
     }
 
     /// The turns of that client. Clients that are not told apart have turns together: theirs is the same half, and the
     /// other one is left for small reads, watches and probes.
-    pub fn of(&self, client: Option<ClientKey>) -> ClientTurns {
-        ClientTurns { turns: self.0.clone(), client: client.unwrap_or_else(|| ClientKey::of(&"anyone")) }
+    pub fn of(&self, client: Option<ClientKey>) -> ClientReadConcurrency {
+        ClientReadConcurrency { turns: self.0.clone(), client: client.unwrap_or_else(|| ClientKey::of(&"anyone")) }
     }
 }
 
-impl ClientTurns {
+impl ClientReadConcurrency {
     /// Waits for a turn, as long as it takes.
     pub async fn take(&self) -> Turn {
         self.turns.take(self.client).await
@@ -74,7 +74,7 @@ impl ClientTurns {
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(turns: &'a ClientTurns) -> Self {
+    pub(super) fn new(turns: &'a ClientReadConcurrency) -> Self {
         Self { turns, turn: None, wait_left: turns.turns.wait_max() }
     }
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn large_reads_of_one_client_wait_for_each_other_only() {
-        let turns = WorkTurns::of_cores(5);
+        let turns = ReadConcurrency::of_cores(5);
         let [jane, john] = ["jane", "john"].map(|name| turns.of(Some(ClientKey::of(&name))));
         let mut hers = [(); 3].map(|()| Work::new(&jane));
         for large in &mut hers[..2] {
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_turns_of_a_read_have_one_time_limit() {
-        let turns = WorkTurns::of_cores(2).of(None);
+        let turns = ReadConcurrency::of_cores(2).of(None);
         let mut read = Work::new(&turns);
         let other = turns.take().now_or_never().unwrap();
         let (waited, ()) = join!(read.pause(), async {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn every_client_has_a_turn() {
         for (cores, expected) in [(1, 1), (2, 1), (3, 1), (16, 8)] {
-            let anyone = WorkTurns::of_cores(cores).of(None);
+            let anyone = ReadConcurrency::of_cores(cores).of(None);
             let taken: Vec<_> = std::iter::from_fn(|| anyone.take().now_or_never()).collect();
             assert_eq!(taken.len(), expected);
         }

@@ -10,7 +10,7 @@ const LAST_PIECE: u64 = 1 << 10;
 pub(super) const ONE_PIECE: u64 = 16 << 10;
 
 /// The length of the next piece of a body that has this many bytes left; `None` at its end.
-pub(super) fn piece_len(left: u64) -> Option<usize> {
+pub(super) fn chunk_len(left: u64) -> Option<usize> {
     let length = match left {
         0 => return None,
         1..=ONE_PIECE => left,

@@ -1,5 +1,5 @@
-//! Turns: limits how many tasks of one client run at once, and with [`PacedTurns`] how much of the time and how often.
-//! The others wait in the order in which they came.
+//! Limits how many tasks of one client run at once, and with [`PacedConcurrencyLimit`] how much of the time and how
+//! often. The others wait in the order in which they came.
 //!
 //! Invariant: there is one line for each client that has or waits for a turn now, or whose last turn pauses.
 
@@ -22,7 +22,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// The turns of all clients.
 #[derive(Debug)]
-pub struct Turns {
+pub struct ConcurrencyLimit {
     lines: Lines,
     at_once: usize,
     /// What all clients together have beyond one turn of each; `None` for no limit.
@@ -31,10 +31,10 @@ pub struct Turns {
     limit: &'static str,
 }
 
-/// Turns with a pause after each.
+/// ConcurrencyLimit with a pause after each.
 #[derive(Debug)]
-pub struct PacedTurns {
-    turns: Turns,
+pub struct PacedConcurrencyLimit {
+    turns: ConcurrencyLimit,
     /// `None`: as often as the pauses allow.
     rate: Option<RateLimit>,
     pause_max: Duration,
@@ -79,7 +79,7 @@ pub struct PacedTurn {
     tasks: Tasks,
 }
 
-impl Turns {
+impl ConcurrencyLimit {
     /// How long a task waits for a turn.
     pub fn wait_max(&self) -> Duration {
         self.wait_max
@@ -153,9 +153,9 @@ impl Turns {
     }
 }
 
-impl PacedTurns {
+impl PacedConcurrencyLimit {
     /// `tasks` runs the pauses.
-    pub fn new(turns: Turns, tasks: Tasks) -> Self {
+    pub fn new(turns: ConcurrencyLimit, tasks: Tasks) -> Self {
         Self { turns, rate: None, pause_max: PAUSE_MAX, tasks }
     }
 
@@ -171,7 +171,8 @@ impl PacedTurns {
         Self { rate: Some(rate), ..self }
     }
 
-    /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see [`Turns::wait`].
+    /// Runs `task` in one of the client's turns, which then pauses. `None` if none came in time: see
+    /// [`ConcurrencyLimit::wait`].
     ///
     /// The task is made and allocated once it has its turn: those that wait, which are many more, take little memory.
     pub async fn run<T: Future>(&self, client: ClientKey, task: impl FnOnce() -> T) -> Option<T::Output> {
@@ -179,7 +180,8 @@ impl PacedTurns {
         Some(Box::pin(task()).await)
     }
 
-    /// Waits for one of the client's turns. `None` if none came in time: see [`Turns::wait`].
+    /// Waits for one of the client's turns. `None` if none came in time: see
+    /// [`ConcurrencyLimit::wait`].
     pub async fn wait(&self, client: ClientKey) -> Option<PacedTurn> {
         let deadline = Instant::now() + self.turns.wait_max;
         let mut turn = self.turns.by(deadline, self.turns.of_client(client)).await?;
@@ -235,12 +237,12 @@ mod tests {
 
     const WAIT_MAX: Duration = Duration::from_secs(5);
 
-    fn turns(at_once: usize) -> Turns {
-        Turns::new(at_once, WAIT_MAX, "test")
+    fn turns(at_once: usize) -> ConcurrencyLimit {
+        ConcurrencyLimit::new(at_once, WAIT_MAX, "test")
     }
 
-    fn paced() -> PacedTurns {
-        PacedTurns::new(turns(1), Tasks::new())
+    fn paced() -> PacedConcurrencyLimit {
+        PacedConcurrencyLimit::new(turns(1), Tasks::new())
     }
 
     #[tokio::test(start_paused = true)]
@@ -304,7 +306,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_that_pauses_is_not_common_any_more() {
-        let turns = PacedTurns::new(turns(4).with_common(1), Tasks::new());
+        let turns = PacedConcurrencyLimit::new(turns(4).with_common(1), Tasks::new());
         let [jane, john] = ["jane", "john"].map(|name| ClientKey::of(&name));
         let took = Duration::from_millis(4);
         let two = async |client| tokio::join!(turns.run(client, || sleep(took)), turns.run(client, || sleep(took)));
