@@ -64,8 +64,8 @@ where
     K: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// Starts empty. `known` limits the cached answers, `common` and `reserved` the questions in flight in each capacity;
-    /// `tasks` runs the questions.
+    /// Starts empty. `known` limits the cached answers, `common` and `reserved` the questions in flight in each
+    /// capacity; `tasks` runs the questions.
     pub fn new(known: Bound, common: Bound, reserved: Bound, tasks: Tasks) -> Self {
         let under_way = Mutex::new(UnderWay { questions: HashMap::new(), common: 0, reserved: 0 });
         let shared = Shared { known: TtlCache::new(known), under_way, common, reserved };
