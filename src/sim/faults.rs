@@ -85,6 +85,8 @@ struct State {
     early_changes: bool,
     /// The number of events that are still to be truncated.
     spoiled: u32,
+    /// The namespaces that a Role grants; `None`: everything is allowed.
+    granted: Option<Vec<String>>,
     /// Replaces the usual version in `/version`.
     git_version: Option<String>,
 }
@@ -104,6 +106,18 @@ impl Faults {
 
     pub(crate) fn set_features(&self, features: Features) {
         self.state().features = features;
+    }
+
+    pub(crate) fn grant_only(&self, namespaces: Option<Vec<String>>) {
+        self.state().granted = namespaces;
+    }
+
+    /// The refusal of a request for resources of a namespace, or, if that is `None`, of the cluster.
+    pub(crate) fn ungranted(&self, namespace: Option<&str>) -> Option<Failure> {
+        let state = self.state();
+        let granted = state.granted.as_ref()?;
+        let is_granted = namespace.is_some_and(|namespace| granted.iter().any(|granted| granted == namespace));
+        (!is_granted).then(|| refusal(403))
     }
 
     pub(crate) fn event_delay(&self) -> Duration {

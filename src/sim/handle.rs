@@ -224,6 +224,12 @@ impl Sim {
         self.0.faults.refuse(refusal);
     }
 
+    /// Allows only requests for resources in these namespaces, as a Role does: all others are answered with 403. `None`
+    /// allows everything. Open watches stay open.
+    pub fn grant_only(&self, namespaces: Option<&[&str]>) {
+        self.0.faults.grant_only(namespaces.map(|names| names.iter().map(|name| (*name).to_owned()).collect()));
+    }
+
     /// Accepts some requests and never answers them, not even with headers. The status in `requests` is ignored.
     pub fn swallow(&self, requests: Refusal) {
         self.0.faults.swallow(requests);

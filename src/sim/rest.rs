@@ -121,7 +121,8 @@ impl<'a> Call<'a> {
         let Some(definition) = simulation.storage.definition(&target.group, &target.plural) else {
             // A client may also be refused access to a resource that does not exist.
             let resource = format!("{}.{}", target.plural, target.group);
-            let refused = simulation.faults.refused(verb, &resource);
+            let refused = simulation.faults.ungranted(target.namespace.as_deref());
+            let refused = refused.or_else(|| simulation.faults.refused(verb, &resource));
             return refused.map_or_else(|| Self::unknown(simulation, target), Err);
         };
         let resource = definition.group_resource().to_string();
@@ -130,7 +131,8 @@ impl<'a> Call<'a> {
             pending::<()>().await;
         }
         simulation.faults.released(verb, &resource).await;
-        if let Some(failure) = simulation.faults.refused(verb, &resource) {
+        let ungranted = simulation.faults.ungranted(target.namespace.as_deref());
+        if let Some(failure) = ungranted.or_else(|| simulation.faults.refused(verb, &resource)) {
             return Err(failure);
         }
         let Some(version) = definition.version(&target.version) else {

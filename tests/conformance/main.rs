@@ -67,6 +67,7 @@ mod representations;
 mod resumes;
 mod resuming;
 mod rollouts;
+mod scopes;
 mod servers;
 mod storm;
 mod tables;
@@ -251,6 +252,7 @@ impl Chosen<'_> {
             self.run(format!("most recent {builtin}"), watches::most_recent(full)).await;
         }
         self.run(format!("paging {builtin}"), paging::run(full)).await;
+        self.run(format!("scopes {builtin}"), scopes::run(full, certificates)).await;
         self.run(format!("informers {builtin}"), Box::pin(informers::builtin(full))).await;
         self.run(format!("bodies {builtin}"), bodies::run(full)).await;
         self.run(format!("representations {builtin}"), representations::builtin(full)).await;

@@ -66,6 +66,8 @@ mod restart;
 // Watches that start upstream and are resumed from memory.
 mod resumption;
 // Contents that are never logged.
+mod scopes;
+
 mod secrecy;
 // Several API servers of one cluster.
 mod servers;

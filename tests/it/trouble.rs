@@ -64,7 +64,8 @@ async fn missing_rights_of_the_gateway_are_shown() {
     let sim = Sim::new();
     let pods = || Some("pods".to_owned());
     sim.refuse(Refusal { resource: pods(), status: 403, ..Refusal::default() });
-    let gateway = Process::in_front_of(sim.clone(), "").await;
+    // Otherwise it would be tried again only when it is read.
+    let gateway = Process::in_front_of(sim.clone(), "cache: {scope: cluster}").await;
     gateway.get("/api/v1/pods?resourceVersion=0").await;
     let trouble = until("the refusal", async || troubles(&gateway.admin).await.into_iter().next()).await;
     assert_eq!((trouble.kind.as_str(), trouble.path.as_deref()), ("forbidden", Some("/api/v1/pods")));

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use super::CollectionScope;
+
 /// A resource of an API group in any version, for example `pods` or `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
@@ -66,6 +68,16 @@ impl GroupVersionResource {
     /// The path of the whole collection, for example `/api/v1/pods` or `/apis/apps/v1/deployments`.
     pub fn collection_path(&self) -> String {
         format!("{}/{}", self.group_version_path(), self.resource)
+    }
+
+    /// The path of that part of the collection, for example `/api/v1/namespaces/a/pods`.
+    pub fn scoped_path(&self, scope: &CollectionScope) -> String {
+        match scope {
+            CollectionScope::Cluster => self.collection_path(),
+            CollectionScope::Namespace(namespace) => {
+                format!("{}/namespaces/{namespace}/{}", self.group_version_path(), self.resource)
+            }
+        }
     }
 
     /// The path of the version, for example `/api/v1` or `/apis/apps/v1`.

@@ -1,6 +1,7 @@
 //! Kubernetes' terms as types, parsed once at the edge. Pure: no IO, no tokio, no hyper.
 
 mod age;
+mod collection_scope;
 mod continue_token;
 mod election;
 mod field_labels;
@@ -27,6 +28,7 @@ mod token_protocol;
 mod user_info;
 
 pub use age::age;
+pub use collection_scope::CollectionScope;
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use election::ElectionRank;
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::GroupResource;
 use crate::config::builtin::{built_in, is_version};
-use crate::config::fields::{FLAG, Fields, Maybe, Parsed, Refused, Size, Time, TimeOrNever, Words, about};
+use crate::config::fields::{FLAG, Fields, Maybe, Number, Parsed, Refused, Size, Time, TimeOrNever, Words, about};
 use crate::config::{ClientsConfig, PeersConfig};
 
 /// Upstream does not cache events either; they change more often than they are listed.
@@ -26,6 +26,10 @@ const MAX_STALENESS: RangeInclusive<Duration> = Duration::from_secs(10)..=Durati
 /// it would be of no use.
 const VERIFY_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(30)..=Duration::from_secs(24 * 3600);
 
+/// The maximum keeps the number of upstream watches of one resource within what an API server takes from one client.
+const SCOPES_PER_RESOURCE: RangeInclusive<usize> = 1..=1_000;
+
+const SCOPES: Words<CacheScope> = Words(&[("auto", CacheScope::Auto), ("cluster", CacheScope::Cluster)]);
 const STALE_WATCHES: Words<StaleWatches> = Words(&[("keep", StaleWatches::Keep), ("end", StaleWatches::End)]);
 
 /// The form of a resource's name.
@@ -39,6 +43,13 @@ const RESOURCE: Parsed<GroupResource> = Parsed {
     pattern: "^[a-z0-9-]+([.][a-z0-9.-]+)?$",
 };
 
+/// The form of an API group's name; the core group needs no trust.
+const GROUP: Parsed<String> = Parsed {
+    allowed: "the name of an API group: apps, example.com",
+    parse: |text| if is_name(text) { Ok(text.to_owned()) } else { Err(Refused::default()) },
+    pattern: "^[a-z0-9.-]+$",
+};
+
 /// What is cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
@@ -46,6 +57,12 @@ pub struct CacheConfig {
     pub exclude: Vec<GroupResource>,
     /// Cached from the start, and never stopped for being idle.
     pub prewarm: Vec<GroupResource>,
+    pub scope: CacheScope,
+    /// The maximum number of namespaces of one resource that are cached by themselves.
+    pub scopes_per_resource: usize,
+    /// Groups that the API server itself serves, and whose definitions do not change while the gateway runs: said by
+    /// the operator where the gateway may not look.
+    pub trusted_groups: Vec<String>,
     /// A cache without any request or watch for this long is stopped.
     pub idle_timeout: Duration,
     /// Bytes that were joined or compressed for lists are freed when no list has used them for this time, or up to
@@ -62,6 +79,15 @@ pub struct CacheConfig {
     pub stale_watches: StaleWatches,
     /// How often each cache is compared with upstream. `None`: never.
     pub verify_interval: Option<Duration>,
+}
+
+/// What a cache covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheScope {
+    /// The cluster where the gateway may list and watch the resource there, otherwise each requested namespace.
+    Auto,
+    /// Always the cluster.
+    Cluster,
 }
 
 /// What happens to the watches of a cache that exceeds `cache.maxStaleness`.
@@ -99,6 +125,15 @@ impl CacheConfig {
             &RESOURCE,
         );
         self.check_prewarm(fields);
+        let text = "what a cache covers: the whole cluster where the gateway may list and watch the resource there, \
+                    otherwise each namespace that clients ask for (`auto`); or always the cluster";
+        fields.value("scope", about(text), &mut self.scope, &SCOPES);
+        let text = "namespaces of one resource that are cached by themselves; requests for others are forwarded";
+        fields.value("scopesPerResource", about(text), &mut self.scopes_per_resource, &Number(SCOPES_PER_RESOURCE));
+        let text = "API groups that the API server itself serves, and whose definitions do not change while the \
+                    gateway runs: for a gateway that may not read API services and definitions, as with a Role. See \
+                    the chapter `topologies`";
+        fields.set("trustedGroups", about(text), &mut self.trusted_groups, &GROUP);
         let text = "a cache without any request or watch for this long is stopped";
         fields.value("idleTimeout", about(text), &mut self.idle_timeout, &Time(IDLE_TIMEOUT));
         let text = "bytes that were made for lists are freed when no list has used them for this long";
@@ -148,6 +183,10 @@ impl Default for CacheConfig {
         Self {
             exclude: default_exclude(&ClientsConfig::default()),
             prewarm: Vec::new(),
+            scope: CacheScope::Auto,
+            // More namespaces than most applications use.
+            scopes_per_resource: 64,
+            trusted_groups: Vec::new(),
             // Longer than the sync interval of most tools; short enough that a one-off list does not keep a cache for a
             // day.
             idle_timeout: Duration::from_secs(10 * 60),
@@ -183,12 +222,14 @@ fn default_exclude(clients: &ClientsConfig) -> Vec<GroupResource> {
 /// `pods`, `deployments.apps`: resources and groups are lower-case DNS names.
 fn group_resource(text: &str) -> Option<GroupResource> {
     let (resource, group) = text.split_once('.').unwrap_or((text, ""));
-    let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
-    };
     let has_group = text.contains('.');
     let valid = is_name(resource) && (!has_group || is_name(group));
     valid.then(|| GroupResource { group: group.into(), resource: resource.into() })
+}
+
+/// A lower-case DNS name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
 }
 
 /// The resource of a notation that others use: `core/v1/pods`, `apps/v1/deployments`, `/api/v1/pods`; or a kind:

@@ -43,7 +43,7 @@ use std::{ops::RangeInclusive, time::Duration};
 pub use address::{Address, InvalidAddress};
 pub use admin::{AdminConfig, DEFAULT_ADMIN, MetricsAuthorization};
 pub use audit::{AuditConfig, AuditMode};
-pub use cache::{CacheConfig, DEFAULT_EXCLUDE, HistoryConfig, StaleWatches};
+pub use cache::{CacheConfig, CacheScope, DEFAULT_EXCLUDE, HistoryConfig, StaleWatches};
 pub use client_kubeconfig::{ClientAccess, ClientAccessError};
 pub use clients::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DelegatedConfig, FrontProxyConfig, IdentityConfig,

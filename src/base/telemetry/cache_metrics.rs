@@ -8,7 +8,7 @@ use std::{
 use metrics::{Counter, Gauge, Label, counter, gauge};
 use tokio::time::Instant;
 
-use crate::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
+use crate::apimachinery::{CollectionScope, Encoding, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
     CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS, CACHE_HISTORY_BYTES,
     CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
@@ -39,12 +39,13 @@ pub struct CacheMetrics {
 }
 
 impl CacheMetrics {
-    pub fn new(resource: &GroupVersionResource, encoding: Encoding) -> Self {
-        let labels = vec![
+    pub fn new(resource: &GroupVersionResource, scope: &CollectionScope, encoding: Encoding) -> Self {
+        let mut labels = vec![
             Label::new("resource", resource.group_resource().to_string()),
             Label::new("version", resource.version.clone()),
             Label::from_static_parts("encoding", encoding.as_str()),
         ];
+        labels.extend(scope.namespace().map(|namespace| Label::new("scope", namespace.to_owned())));
         let progress = Arc::new(Progress { at: Mutex::new(None), lag: gauge!(CACHE_PROGRESS_LAG, labels.iter()) });
         live().push(Arc::downgrade(&progress));
         Self {
@@ -243,7 +244,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lag_is_the_time_since_the_last_progress() {
-        let cache = CacheMetrics::new(&deployments(), Encoding::Json);
+        let cache = CacheMetrics::new(&deployments(), &CollectionScope::Cluster, Encoding::Json);
         assert_eq!(cache.progress.lag(), None);
         cache.set_progress(ResourceVersion::new(7).unwrap());
         tokio::time::advance(Duration::from_secs(3)).await;
@@ -256,7 +257,7 @@ mod tests {
     fn a_dropped_cache_resets_its_gauges_and_keeps_its_counters() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
-            let cache = CacheMetrics::new(&deployments(), Encoding::Json);
+            let cache = CacheMetrics::new(&deployments(), &CollectionScope::Cluster, Encoding::Json);
             cache.set_objects(5, 500);
             cache.watch_started();
             cache.events_sent(4);

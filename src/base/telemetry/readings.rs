@@ -33,6 +33,8 @@ pub struct CacheLabels {
     pub resource: String,
     pub version: String,
     pub encoding: String,
+    /// The namespace of a cache of one namespace; otherwise empty.
+    pub scope: String,
 }
 
 /// The metrics of one cache.
@@ -137,6 +139,7 @@ impl Readings {
             resource: line.label("resource"),
             version: line.label("version"),
             encoding: line.label("encoding"),
+            scope: line.label("scope"),
         };
         let cache = self.caches.entry(labels).or_default();
         match line.metric {
@@ -234,8 +237,12 @@ mod tests {
         let limit = LimitReading { used: None, most: Some(100), reached: 2 };
         assert_eq!(readings.limits, BTreeMap::from([("connections".to_owned(), limit)]));
         assert_eq!((readings.connections, readings.cpu_seconds), (7, 1.5));
-        let labels =
-            |resource: &str| CacheLabels { resource: resource.into(), version: "v1".into(), encoding: "json".into() };
+        let labels = |resource: &str| CacheLabels {
+            resource: resource.into(),
+            version: "v1".into(),
+            encoding: "json".into(),
+            scope: String::new(),
+        };
         let cache = &readings.caches[&labels("a\"b\\c\nd")];
         assert_eq!((cache.objects, cache.lag_seconds), (5, 0.25));
         assert_eq!(readings.caches[&labels("x")].proofs["proven"], 3);

@@ -49,6 +49,9 @@ pub trait ReflectorEvents: Send {
 
     /// The reflector has to start an operation again, for this reason (`None`: the clean end of a watch).
     fn restarting(&mut self, failure: Option<Failure>);
+
+    /// It was not possible to look whether the store is still upstream's state.
+    fn unverified(&mut self, _failure: Failure) {}
 }
 
 /// The collection that is reflected.
@@ -386,6 +389,7 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     async fn verify(&mut self) -> Input {
         self.verified().await.unwrap_or_else(|failure| {
             self.unsure_since = Instant::now();
+            self.sink.unverified(failure);
             Input::VerifyFailed(failure)
         })
     }

@@ -20,7 +20,10 @@ pub enum Failure {
     /// 404: the resource does not exist any more.
     #[error("upstream does not serve the resource")]
     NotFound,
-    /// 401, 403: the gateway's own credentials are not sufficient.
+    /// 401: upstream does not accept the gateway's own credentials.
+    #[error("upstream does not accept the gateway's credentials")]
+    Unauthorized,
+    /// 403: the gateway's own rights are not sufficient.
     #[error("the gateway has no permission to list and watch the resource")]
     Denied,
     /// 500: upstream has accepted the request, and cannot serve it. An API server from 1.31 on answers so to a
@@ -52,6 +55,7 @@ impl Failure {
             Self::TooLarge => "too_large",
             Self::Refused => "refused",
             Self::NotFound => "not_found",
+            Self::Unauthorized => "unauthorized",
             Self::Denied => "denied",
             Self::InternalError => "internal_error",
             Self::Unavailable => "unavailable",
@@ -78,7 +82,8 @@ impl Failure {
             410 => Self::Expired,
             400 | 405 | 406 | 415 | 422 => Self::Refused,
             404 => Self::NotFound,
-            401 | 403 => Self::Denied,
+            401 => Self::Unauthorized,
+            403 => Self::Denied,
             500 => Self::InternalError,
             _ => Self::Unavailable,
         }

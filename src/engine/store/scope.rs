@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::apimachinery::ObjectKey;
+use base::apimachinery::{CollectionScope, ObjectKey};
 
 /// The objects of a collection that a request may read, determined by their keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,16 @@ impl Scope {
             Self::Namespace(namespace) => key.namespace() == Some(namespace),
             Self::Named(name) => key.name() == &**name,
             Self::Object(only) => key == only,
+        }
+    }
+
+    /// Whether a store of that part of the collection has all objects in this scope.
+    pub fn lies_within(&self, store: &CollectionScope) -> bool {
+        match (store, self) {
+            (CollectionScope::Cluster, _) => true,
+            (CollectionScope::Namespace(of_store), Self::Namespace(namespace)) => of_store == namespace,
+            (CollectionScope::Namespace(of_store), Self::Object(key)) => key.namespace() == Some(&**of_store),
+            (CollectionScope::Namespace(_), Self::Everything | Self::Named(_)) => false,
         }
     }
 

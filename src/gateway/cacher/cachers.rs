@@ -24,7 +24,7 @@ use crate::{
     upstream::{Discovery, Upstream},
 };
 use base::{
-    apimachinery::{ElectionRank, Encoding, GroupResource, GroupVersionResource, ResourceVersion},
+    apimachinery::{CollectionScope, ElectionRank, Encoding, GroupResource, GroupVersionResource, ResourceVersion},
     fairness::ClientKey,
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
@@ -56,6 +56,9 @@ pub struct Config {
     /// Whether a cache is kept, with its watches, when upstream has forgotten the changes after its version.
     pub bridge: bool,
     pub staleness: StalenessLimit,
+    pub scopes: Scopes,
+    /// Groups that are the API server's own, and whose definitions do not change, where the gateway may not look.
+    pub trusted_groups: Arc<HashSet<String>>,
 }
 
 /// The cachers of one upstream. Cheap to clone.
@@ -75,11 +78,21 @@ pub struct Readiness {
     pub reason: &'static str,
 }
 
-/// Identifies a store: a resource in one encoding, with its own upstream watch.
+/// Identifies a store: a part of a resource's collection in one encoding, with its own upstream watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoreKey {
     pub(super) resource: GroupVersionResource,
+    pub(super) scope: CollectionScope,
     pub(super) encoding: Encoding,
+}
+
+/// What the stores that are started cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scopes {
+    /// Whether a namespace is cached by itself where the gateway may not list and watch the resource in the cluster.
+    pub of_namespaces: bool,
+    /// The maximum number of such namespaces of one resource.
+    pub per_resource: usize,
 }
 
 pub(super) struct Shared {
@@ -144,15 +157,27 @@ impl Cachers {
         self.shared.config.borrow().exclude.clone()
     }
 
-    /// The instance of a resource in that encoding. The first call starts its cache.
-    pub fn find(&self, resource: &GroupVersionResource, encoding: Encoding) -> Result<Arc<Instance>, NotCached> {
-        let key = StoreKey { resource: resource.clone(), encoding };
-        if let Some(entry) = self.shared.entries.get(&key) {
-            let instance = entry.instance().inspect_err(|_| entry.ask())?;
-            instance.touch();
-            return Ok(instance);
+    /// The instance that covers reads of a resource in that encoding: in a namespace, or, if that is `None`, in the
+    /// cluster. The first call starts its cache.
+    ///
+    /// The one of the cluster is preferred. Where the gateway's rights do not suffice for it, that of the namespace is
+    /// used; from time to time the cluster's is tried again, and a namespace's answers meanwhile.
+    pub fn find(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+        encoding: Encoding,
+    ) -> Result<Arc<Instance>, NotCached> {
+        let wide = self.look(StoreKey::whole(resource, encoding));
+        let (Err(why), Some(narrow)) = (&wide, self.narrow(resource, namespace, encoding)) else { return wide };
+        if *why == NotCached::Forbidden {
+            return self.look(narrow);
         }
-        Err(self.shared.not_cached.get(&key, Instant::now()).unwrap_or_else(|| self.start(key)))
+        let held = self.shared.entries.get(&narrow).and_then(|entry| entry.instance().ok());
+        held.map_or(wide, |instance| {
+            instance.touch();
+            Ok(instance)
+        })
     }
 
     /// Like [`Self::find`], but waits while the cache is being filled, at most until `limit`. One fill serves all reads
@@ -160,10 +185,11 @@ impl Cachers {
     pub async fn filled(
         &self,
         resource: &GroupVersionResource,
+        namespace: Option<&str>,
         encoding: Encoding,
         limit: Instant,
     ) -> Result<Arc<Instance>, NotCached> {
-        match self.find(resource, encoding) {
+        match self.find(resource, namespace, encoding) {
             Err(NotCached::Filling) => {}
             known => return known,
         }
@@ -171,10 +197,41 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Err(NotCached::Filling);
         };
-        let key = StoreKey { resource: resource.clone(), encoding };
-        let entry = self.shared.entries.get(&key).map(|entry| entry.value().clone());
-        let Some(entry) = entry else { return Err(NotCached::Unfilled) };
-        timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling))
+        // First that of the cluster; then, if that is forbidden, that of the namespace.
+        let keys = [Some(StoreKey::whole(resource, encoding)), self.narrow(resource, namespace, encoding)];
+        for _ in &keys {
+            let filling = keys.iter().flatten().find_map(|key| {
+                let entry = self.shared.entries.get(key)?;
+                matches!(entry.instance(), Err(NotCached::Filling)).then(|| entry.value().clone())
+            });
+            if let Some(entry) = filling {
+                match timeout_at(limit, entry.filled()).await.unwrap_or(Err(NotCached::Filling)) {
+                    Err(NotCached::Forbidden) => {}
+                    known => return known,
+                }
+            }
+            match self.find(resource, namespace, encoding) {
+                Err(NotCached::Filling) => {}
+                known => return known,
+            }
+        }
+        Err(NotCached::Filling)
+    }
+
+    /// The store of a namespace alone, if there may be one.
+    fn narrow(&self, resource: &GroupVersionResource, namespace: Option<&str>, encoding: Encoding) -> Option<StoreKey> {
+        let namespace = namespace.filter(|_| self.shared.config.borrow().scopes.of_namespaces)?;
+        let scope = CollectionScope::Namespace(namespace.into());
+        Some(StoreKey { resource: resource.clone(), scope, encoding })
+    }
+
+    fn look(&self, key: StoreKey) -> Result<Arc<Instance>, NotCached> {
+        if let Some(entry) = self.shared.entries.get(&key) {
+            let instance = entry.instance().inspect_err(|_| entry.ask())?;
+            instance.touch();
+            return Ok(instance);
+        }
+        Err(self.shared.not_cached.get(&key, Instant::now()).unwrap_or_else(|| self.start(key)))
     }
 
     /// Waits until history reaches back to `version`, from which a watch of `client` resumes, at most until `limit`.
@@ -198,15 +255,16 @@ impl Cachers {
         timeout_at(limit, wanted.resumed(&instance.reader)).await.unwrap_or(Resumed::No)
     }
 
-    /// The instance of a resource in that encoding, if its cache is filled. Starts nothing, and does not count as use.
+    /// The instance of a whole resource in that encoding, if its cache is filled. Starts nothing, and does not count as
+    /// use.
     pub fn held(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<Arc<Instance>> {
-        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.instance().ok()
+        self.shared.entries.get(&StoreKey::whole(resource, encoding))?.instance().ok()
     }
 
     /// The lowest rank that this gateway knows of, for a peer that asks for the state of a cache; `None` unless the
     /// cache is being filled.
     pub fn rank(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<ElectionRank> {
-        self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?.rank()
+        self.shared.entries.get(&StoreKey::whole(resource, encoding))?.rank()
     }
 
     /// The other gateways of the cluster.
@@ -216,7 +274,7 @@ impl Cachers {
 
     /// The size in memory of a resource's objects, in bytes; `None` unless its cache is filled. Starts nothing.
     pub fn bytes(&self, resource: &GroupVersionResource, encoding: Encoding) -> Option<usize> {
-        let entry = self.shared.entries.get(&StoreKey { resource: resource.clone(), encoding })?;
+        let entry = self.shared.entries.get(&StoreKey::whole(resource, encoding))?;
         Some(entry.instance().ok()?.bytes())
     }
 
@@ -224,6 +282,17 @@ impl Cachers {
         if self.shared.entries.len() >= STORES_MAX {
             limit_reached("cached_resources");
             return NotCached::TooManyResources;
+        }
+        let scopes = self.shared.config.borrow().scopes;
+        let is_sibling = |other: &StoreKey| {
+            other.scope != CollectionScope::Cluster
+                && (&other.resource, other.encoding) == (&key.resource, key.encoding)
+        };
+        if key.scope != CollectionScope::Cluster
+            && self.shared.entries.iter().filter(|entry| is_sibling(entry.key())).count() >= scopes.per_resource
+        {
+            limit_reached("scopes_per_resource");
+            return NotCached::TooManyScopes;
         }
         let mut is_new = false;
         let entry = self.shared.entries.entry(key.clone()).or_insert_with(|| {
@@ -247,7 +316,8 @@ impl Cachers {
         let is_required =
             |resource: &GroupResource| self.shared.required.contains(resource) && config.prewarm.contains(resource);
         let row = |key: &StoreKey, entry: &Entry| {
-            let required = key.encoding == Encoding::Json && is_required(&key.resource.group_resource());
+            let is_whole = key.encoding == Encoding::Json && key.scope == CollectionScope::Cluster;
+            let required = is_whole && is_required(&key.resource.group_resource());
             // As it is configured, so that it has one name before and after its version is known.
             let name = if required { key.resource.group_resource().to_string() } else { key.to_string() };
             match entry.instance() {
@@ -304,17 +374,33 @@ impl Shared {
         self.config.borrow().exclude.contains(&resource.group_resource())
     }
 
+    pub(super) fn is_trusted(&self, group: &str) -> bool {
+        self.config.borrow().trusted_groups.contains(group)
+    }
+
     pub(super) fn is_prewarmed(&self, resource: &GroupVersionResource) -> bool {
         self.config.borrow().prewarm.contains(&resource.group_resource())
     }
 }
 
+impl StoreKey {
+    fn whole(resource: &GroupVersionResource, encoding: Encoding) -> Self {
+        Self { resource: resource.clone(), scope: CollectionScope::Cluster, encoding }
+    }
+
+    /// The store of the whole cluster, if this one is of a namespace.
+    pub(super) fn wider(&self) -> Option<Self> {
+        (self.scope != CollectionScope::Cluster).then(|| Self::whole(&self.resource, self.encoding))
+    }
+}
+
 impl fmt::Display for StoreKey {
-    /// For example `pods.v1` or `pods.v1/protobuf`.
+    /// For example `pods.v1`, `pods.v1/protobuf` or `pods.v1 in a`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.encoding {
-            Encoding::Json => self.resource.fmt(formatter),
-            Encoding::Protobuf => write!(formatter, "{}/protobuf", self.resource),
+        let Self { resource, scope, encoding } = self;
+        match encoding {
+            Encoding::Json => write!(formatter, "{resource}{scope}"),
+            Encoding::Protobuf => write!(formatter, "{resource}/protobuf{scope}"),
         }
     }
 }

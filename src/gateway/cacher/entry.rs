@@ -22,6 +22,7 @@ pub(super) struct Entry {
     /// Set by the search for a peer that has the state.
     lowest: Arc<LowestRank>,
     backfill_wanted: Arc<Notify>,
+    forbidden: Notify,
 }
 
 /// A time at which upstream had to be asked again.
@@ -41,8 +42,18 @@ enum State {
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
         let state = watch::Sender::new(State::Not(NotCached::Filling));
-        let (restart, lowest, backfill_wanted) = Default::default();
-        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, backfill_wanted })
+        let (restart, lowest, backfill_wanted, forbidden) = Default::default();
+        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, backfill_wanted, forbidden })
+    }
+
+    /// Records that the gateway may not list and watch the collection.
+    pub(super) fn forbid(&self) {
+        self.forbidden.notify_one();
+    }
+
+    /// Returns once that was recorded.
+    pub(super) async fn forbidden(&self) {
+        self.forbidden.notified().await;
     }
 
     /// Notified when clients wait for history to begin earlier.

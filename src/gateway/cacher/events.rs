@@ -1,6 +1,8 @@
 //! Turns the reports of a reflector into instances, wake-ups and metrics.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use super::{
     NotCached,
@@ -21,16 +23,33 @@ pub(super) struct EventHandler {
     instance: Option<Arc<Instance>>,
     /// Why upstream is not followed, as last logged; `None` while it is followed.
     failing: Option<Failure>,
+    /// Since when upstream refuses the gateway's rights; `None` if it does not.
+    denied_since: Option<Instant>,
 }
+
+/// How long rights may be missing before a filled store is given up: an API server that has just started refuses
+/// everything until it has read its roles.
+const DENIED_MAX: Duration = Duration::from_secs(60);
 
 impl EventHandler {
     pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
-        Self { entry, resource, instance: None, failing: None }
+        Self { entry, resource, instance: None, failing: None, denied_since: None }
     }
 
     fn kept_up(&mut self) {
+        self.denied_since = None;
         if self.failing.take().is_some() {
-            tracing::info!(resource = %self.resource.resource, "cache follows upstream again");
+            tracing::info!(resource = %self.resource.name(), "cache follows upstream again");
+        }
+    }
+
+    /// Notes whether upstream refuses the gateway's rights.
+    fn denied(&mut self, is_denied: bool) {
+        let since = (is_denied && self.resource.is_given_up).then(|| self.denied_since.unwrap_or_else(Instant::now));
+        self.denied_since = since;
+        if since.is_some_and(|since| self.instance.is_none() || since.elapsed() >= DENIED_MAX) {
+            self.entry.not_ready(NotCached::Forbidden);
+            self.entry.forbid();
         }
     }
 
@@ -56,6 +75,8 @@ impl ReflectorEvents for EventHandler {
         match (&self.instance, health.condition) {
             (Some(instance), _) => instance.set_health(health),
             (None, Condition::Filling) => self.entry.not_ready(NotCached::Filling),
+            // The task of the store ends it.
+            (None, Condition::Unfilled) if self.denied_since.is_some() => {}
             (None, Condition::Unfilled) => self.entry.not_ready(NotCached::Unfilled),
             // The reason was set when the instance was lost.
             (None, Condition::Followed | Condition::Unfollowed { .. } | Condition::Gone) => {}
@@ -72,7 +93,7 @@ impl ReflectorEvents for EventHandler {
         self.resource.siblings.add(&instance);
         self.let_go();
         self.instance = Some(instance.clone());
-        tracing::info!(resource = %instance.resource, version = %instance.reader.progress(),
+        tracing::info!(resource = %self.resource.name(), version = %instance.reader.progress(),
             objects = instance.reader.snapshot().len(), epoch = health.epoch, source, "cache filled");
         self.entry.ready(instance);
         self.kept_up();
@@ -90,7 +111,7 @@ impl ReflectorEvents for EventHandler {
         self.resource.metrics.set_progress(to);
         self.resource.metrics.bridged("made");
         let gone = changes.iter().filter(|change| change.kind == ChangeKind::Gone).count();
-        tracing::info!(resource = %instance.resource, %from, version = %to, changes = changes.len(), gone,
+        tracing::info!(resource = %self.resource.name(), %from, version = %to, changes = changes.len(), gone,
             watches = instance.hub.watchers(), "cache bridged; its watches continue");
         instance.hub.bridged();
         self.kept_up();
@@ -99,7 +120,7 @@ impl ReflectorEvents for EventHandler {
     fn unbridged(&mut self, why: &Unbridged) {
         self.resource.metrics.bridged(why.as_str());
         if *why != Unbridged::Off {
-            tracing::warn!(resource = %self.resource.resource, error = %why, "cache not bridged; its watches end");
+            tracing::warn!(resource = %self.resource.name(), error = %why, "cache not bridged; its watches end");
         }
     }
 
@@ -128,25 +149,30 @@ impl ReflectorEvents for EventHandler {
             // The clients list again: at the same version they may have other objects than upstream.
             Loss::Replaced => (NotCached::UnknownResource, EndCause::Replaced),
         };
-        tracing::warn!(resource = %self.resource.resource, error = %loss, "cache discarded");
+        tracing::warn!(resource = %self.resource.name(), error = %loss, "cache discarded");
         self.let_go();
         self.entry.stop(why, cause);
     }
 
+    fn unverified(&mut self, failure: Failure) {
+        self.denied(failure == Failure::Denied);
+    }
+
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
+        self.denied(failure == Some(Failure::Denied));
         self.resource.metrics.reflector_restarted(cause);
         // The first fill of a cache by list, because upstream has no watch-list, is not a restart.
         if self.instance.is_some() || failure != Some(Failure::Refused) {
             self.entry.restarted(cause);
         }
-        tracing::debug!(resource = %self.resource.resource, cause, "reflector restarts");
+        tracing::debug!(resource = %self.resource.name(), cause, "reflector restarts");
         // These are normal: the cache is filled again, or in another way, or the resource is gone.
         let is_ordinary =
             |failure: &Failure| matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound);
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
             self.failing = Some(error);
-            tracing::warn!(resource = %self.resource.resource, %error, "cache does not follow upstream; trying again");
+            tracing::warn!(resource = %self.resource.name(), %error, "cache does not follow upstream; trying again");
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 use base::{
-    apimachinery::{Encoding, GroupVersionResource, selectable_fields},
+    apimachinery::{CollectionScope, Encoding, selectable_fields},
     telemetry::{CacheMetrics, Chain},
 };
 use engine::{
@@ -36,6 +36,11 @@ const NOT_CACHED_FOR: Duration = Duration::from_secs(10);
 const NOT_IN_PROTOBUF_FOR: Duration = Duration::from_secs(600);
 /// How long a resource is not looked up again whose definition could not be read: reads are forwarded meanwhile.
 const UNDEFINED_FOR: Duration = Duration::from_secs(1);
+/// How long a collection is not tried again that the gateway may not list and watch.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
+/// How long a store of the whole cluster has to be filled before those of namespaces end: by then a bookmark has
+/// brought their watches past the beginning of its history, so that they go on there.
+const COVERED_FOR: Duration = Duration::from_secs(90);
 /// How often gauges are updated and idle caches are detected.
 const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 
@@ -47,7 +52,15 @@ impl Shared {
             match self.discover(&key).await {
                 Ok(found) => tokio::select! {
                     () = self.reflector(&entry, &key, found).run() => self.discovery.forget(resource),
-                    why = self.until_idle(resource, &entry) => {
+                    () = entry.forbidden() => {
+                        let error = "the gateway may not list and watch the collection";
+                        tracing::debug!(store = %key, error, "cache stopped");
+                        self.not_cached.insert(key.clone(), NotCached::Forbidden, FORBIDDEN_FOR);
+                        self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
+                        entry.stop(NotCached::Forbidden, EndCause::Stopped);
+                        return;
+                    }
+                    why = self.until_idle(&key, &entry) => {
                         let reason = if why == NotCached::Excluded { "excluded" } else { "idle" };
                         tracing::info!(store = %key, reason, "cache stopped");
                         self.entries.remove(&key);
@@ -77,7 +90,7 @@ impl Shared {
         self.siblings.remove_if(&key.resource.group_resource(), |_, siblings| Arc::strong_count(siblings) == 1);
     }
 
-    async fn discover(&self, StoreKey { resource, encoding }: &StoreKey) -> Result<Found, Unfit> {
+    async fn discover(&self, StoreKey { resource, scope, encoding }: &StoreKey) -> Result<Found, Unfit> {
         let unfit = |why| Unfit { why, known_for: NOT_CACHED_FOR };
         let found = self.discovery.resource(resource).await.map_err(|error| {
             tracing::debug!(%resource, error = %Chain(&error), "discovery failed");
@@ -88,10 +101,34 @@ impl Shared {
         if !api.is_watchable() {
             return Err(unfit(NotCached::NotWatchable));
         }
+        if !api.namespaced && *scope != CollectionScope::Cluster {
+            return Err(unfit(NotCached::Forbidden));
+        }
         if api.served_by == ServedBy::Another {
             return Err(unfit(NotCached::Aggregated));
         }
-        let definition = self.upstream.crd(&resource.group_resource()).await.map_err(|error| {
+        // Asked rather than tried: a refusal would be shown as trouble.
+        if *scope == CollectionScope::Cluster
+            && self.config.borrow().scopes.of_namespaces
+            && self.upstream.may_follow(&resource.group_resource(), scope).await == Some(false)
+        {
+            return Err(Unfit { why: NotCached::Forbidden, known_for: FORBIDDEN_FOR });
+        }
+        let is_trusted = self.is_trusted(&resource.group);
+        let definition = match self.upstream.crd(&resource.group_resource()).await {
+            Err(error) if is_trusted && error.is_forbidden() => {
+                // Custom resources have no protobuf, and other groups with a dot are Kubernetes' own.
+                if resource.group.contains('.')
+                    && !resource.group.ends_with(".k8s.io")
+                    && *encoding == Encoding::Protobuf
+                {
+                    return Err(Unfit { why: NotCached::NotInProtobuf, known_for: NOT_IN_PROTOBUF_FOR });
+                }
+                Ok(None)
+            }
+            definition => definition,
+        };
+        let definition = definition.map_err(|error| {
             // The herd that comes when an API server starts waits for its first answer, as it does for discovery.
             let known_for = if error.is_refused_connection() { Duration::ZERO } else { UNDEFINED_FOR };
             if !known_for.is_zero() && !self.has_no_definitions.swap(true, Relaxed) {
@@ -104,7 +141,7 @@ impl Shared {
             tracing::info!("CustomResourceDefinitions can be read again");
         }
         // If upstream refuses to say which server answers, a definition shows that it is the API server itself.
-        if api.served_by == ServedBy::Unknown && definition.is_none() {
+        if api.served_by == ServedBy::Unknown && definition.is_none() && !is_trusted {
             return Err(unfit(NotCached::Unattributed));
         }
         if definition.is_some() && *encoding == Encoding::Protobuf {
@@ -116,7 +153,7 @@ impl Shared {
     fn reflector(
         &self,
         entry: &Arc<Entry>,
-        StoreKey { resource, encoding }: &StoreKey,
+        StoreKey { resource, scope, encoding }: &StoreKey,
         Found { api, definition }: Found,
     ) -> Reflector<ResourceListWatch, EventHandler, ResourcePeers> {
         let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
@@ -124,22 +161,33 @@ impl Shared {
             fields.extend(definition.selectable_fields(&resource.version));
         }
         let lowest = entry.lowest_rank();
-        let peers = ResourcePeers::new(self.peers.clone(), resource.clone(), *encoding, definition.as_ref(), lowest);
-        let upstream =
-            ResourceListWatch::new(self.upstream.clone(), resource.clone(), api.namespaced, *encoding, definition);
+        // Peers have the states of whole resources.
+        let peers = self.peers.clone().filter(|_| *scope == CollectionScope::Cluster);
+        let peers = ResourcePeers::new(peers, resource.clone(), *encoding, definition.as_ref(), lowest);
+        let upstream = ResourceListWatch::new(
+            self.upstream.clone(),
+            resource.clone(),
+            scope.clone(),
+            api.namespaced,
+            *encoding,
+            definition,
+        );
         let siblings = self.siblings.entry(resource.group_resource());
         let siblings = siblings.or_insert_with(|| Arc::new(Siblings::of(self.upstream.storage().clone()))).clone();
         let kept = Resource {
             resource: resource.clone(),
+            scope: scope.clone(),
             namespaced: api.namespaced,
             upstream: upstream.clone(),
-            metrics: Arc::new(CacheMetrics::new(resource, *encoding)),
+            metrics: Arc::new(CacheMetrics::new(resource, scope, *encoding)),
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
             backfill_wanted: entry.backfill_wanted(),
+            is_given_up: self.config.borrow().scopes.of_namespaces,
+            proofs: siblings.proofs(scope),
             siblings,
         };
-        let evidence = kept.siblings.proofs.evidence().clone();
+        let evidence = kept.siblings.evidence().clone();
         let sink = EventHandler::new(entry.clone(), kept);
         let collection = Collection {
             resource: resource.group_resource(),
@@ -167,8 +215,9 @@ impl Shared {
         }
     }
 
-    /// Returns when the cache is excluded, or was not used for a while.
-    async fn until_idle(&self, resource: &GroupVersionResource, entry: &Entry) -> NotCached {
+    /// Returns when the cache is excluded, was not used for a while, or is not needed beside a wider one.
+    async fn until_idle(&self, key: &StoreKey, entry: &Entry) -> NotCached {
+        let (resource, wider, mut covered_since) = (&key.resource, key.wider(), None);
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
@@ -204,8 +253,15 @@ impl Shared {
                 // The cache is being filled, for the first time or again, which may take longer than the idle timeout.
                 Err(_) => entry.unasked_since().map(|since| since.max(unfilled_since)),
             };
+            let is_covered = wider
+                .as_ref()
+                .is_some_and(|wider| self.entries.get(wider).is_some_and(|entry| entry.instance().is_ok()));
+            covered_since = is_covered.then(|| covered_since.unwrap_or_else(Instant::now));
+            if covered_since.is_some_and(|since: Instant| since.elapsed() >= COVERED_FOR) {
+                return NotCached::Unfilled;
+            }
             let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);
-            if is_idle && !self.is_prewarmed(resource) {
+            if is_idle && (wider.is_some() || !self.is_prewarmed(resource)) {
                 return NotCached::Unfilled;
             }
         }

@@ -27,7 +27,7 @@ mod verified;
 mod verifier;
 
 pub use backfill::Resumed;
-pub use cachers::{Cachers, Config, FILL_WAITERS_MAX, Readiness};
+pub use cachers::{Cachers, Config, FILL_WAITERS_MAX, Readiness, Scopes};
 pub use entry::Restart;
 pub use instance::Instance;
 pub use not_cached::NotCached;

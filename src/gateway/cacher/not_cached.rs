@@ -20,6 +20,10 @@ pub enum NotCached {
     Undiscovered,
     /// The gateway may not list API services, which say whether another server answers for it.
     Unattributed,
+    /// The gateway itself may not list and watch it.
+    Forbidden,
+    /// The maximum number of namespaces of one resource is cached.
+    TooManyScopes,
     /// Custom resources have no protobuf.
     NotInProtobuf,
     /// The maximum number of stores is reached.

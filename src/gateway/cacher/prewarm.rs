@@ -34,12 +34,14 @@ fn missing(why: NotCached) -> Option<&'static str> {
         NotCached::NotWatchable => Some(NOT_WATCHABLE),
         NotCached::Aggregated => Some(AGGREGATED),
         NotCached::Unattributed => Some(UNATTRIBUTED),
+        NotCached::Forbidden => Some("the gateway may not list and watch it in the cluster; grant it"),
         NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
         NotCached::Excluded
         | NotCached::Filling
         | NotCached::Unfilled
         | NotCached::Draining
         | NotCached::Undiscovered
+        | NotCached::TooManyScopes
         | NotCached::NotInProtobuf => None,
     }
 }
@@ -62,7 +64,7 @@ impl Cachers {
         loop {
             let wanted = config.borrow_and_update().prewarm.clone();
             let began = Instant::now();
-            let looks = wanted.iter().map(|wanted| async move { (wanted.clone(), self.look(wanted).await) });
+            let looks = wanted.iter().map(|wanted| async move { (wanted.clone(), self.warm(wanted).await) });
             let missing: HashMap<_, _> = join_all(looks).await.into_iter().collect();
             self.shared.note_missing(missing);
             let is_changed = tokio::select! {
@@ -75,11 +77,11 @@ impl Cachers {
     }
 
     /// Starts the resource unless it is running. Returns why it will not be cached, if that is known.
-    async fn look(&self, wanted: &GroupResource) -> Option<&'static str> {
+    async fn warm(&self, wanted: &GroupResource) -> Option<&'static str> {
         match self.shared.upstream.preferred_version(&wanted.group).await {
             Ok(Some(version)) => {
                 let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
-                self.find(&resource, Encoding::Json).err().and_then(missing)
+                self.find(&resource, None, Encoding::Json).err().and_then(missing)
             }
             Ok(None) => Some(NO_SUCH_GROUP),
             Err(error) => {

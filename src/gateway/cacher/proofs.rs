@@ -19,7 +19,7 @@ use base::{
     telemetry::limit_reached,
 };
 use engine::{
-    reflector::{Evidence, Failure, ListWatch, StorageEvidence, head_version},
+    reflector::{Evidence, Failure, ListWatch, head_version},
     store::{Advance, Reader},
 };
 
@@ -90,10 +90,10 @@ pub(super) struct Proofs {
 }
 
 impl Proofs {
-    /// Of a resource of this storage.
-    pub(super) fn of(storage: StorageEvidence) -> Self {
+    /// Of a resource with these findings.
+    pub(super) fn of(evidence: Evidence) -> Self {
         let (head, bookmark) = (SingleFlight::new(Join::BeforeItIsSent), SingleFlight::new(Join::AnyTime));
-        Self { head, bookmark, evidence: Evidence::of(storage), waiters: Semaphore::new(PROOF_WAITERS_MAX) }
+        Self { head, bookmark, evidence, waiters: Semaphore::new(PROOF_WAITERS_MAX) }
     }
 
     /// The findings, for the reflectors of the resource's stores.
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
     use engine::{
-        reflector::{ByteStream, ListPage, ListRequest, WatchRequest},
+        reflector::{ByteStream, ListPage, ListRequest, StorageEvidence, WatchRequest},
         store::{HistoryLimits, Objects, Schema, Shape, Writer, store},
     };
 
@@ -328,7 +328,7 @@ mod tests {
         const TOLD_AFTER: Duration = Duration::from_millis(200);
         let (mut writer, reader) = empty_store(5);
         let advance = writer.advance_handle();
-        let proofs = Proofs::of(StorageEvidence::default());
+        let proofs = Proofs::of(Evidence::of(StorageEvidence::default()));
         let (began, upstream) = (Instant::now(), Mute { head: 7 });
         let store = Candidate {
             reader: &reader,

@@ -7,7 +7,7 @@ use super::{
     cachers::StoreKey,
     entry::{Entry, Restart},
 };
-use base::apimachinery::{Encoding, GroupVersionResource};
+use base::apimachinery::{CollectionScope, Encoding, GroupVersionResource};
 use engine::fanout::Behind;
 
 /// The current state of one store.
@@ -15,6 +15,7 @@ use engine::fanout::Behind;
 pub struct CacheStatus {
     pub resource: GroupVersionResource,
     pub encoding: Encoding,
+    pub scope: CollectionScope,
     /// Why it does not answer; `None` if it does.
     pub not_cached: Option<NotCached>,
     /// Whether it has been without upstream for longer than the configuration allows.
@@ -42,6 +43,7 @@ impl Cachers {
             CacheStatus {
                 resource: key.resource.clone(),
                 encoding: key.encoding,
+                scope: key.scope.clone(),
                 is_stale: instance.as_ref().is_ok_and(|instance| instance.is_stale()),
                 history: instance.as_ref().ok().map(|instance| instance.reader.history_span()),
                 restart: entry.last_restart(),
@@ -50,7 +52,8 @@ impl Cachers {
             }
         };
         let mut statuses: Vec<_> = self.shared.entries.iter().map(|entry| status(entry.key(), entry.value())).collect();
-        statuses.sort_by_cached_key(|status| (status.resource.to_string(), status.encoding.as_str()));
+        statuses
+            .sort_by_cached_key(|status| (status.resource.to_string(), status.encoding.as_str(), status.scope.clone()));
         statuses
     }
 }

@@ -73,9 +73,10 @@ pub(super) async fn find(
     representations: &[Representation],
     limit: Option<Instant>,
 ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
+    let namespace = target.namespace.as_deref();
     let find = async |encoding| match limit {
-        Some(limit) => cachers.filled(&target.resource, encoding, limit).await,
-        None => cachers.find(&target.resource, encoding),
+        Some(limit) => cachers.filled(&target.resource, namespace, encoding, limit).await,
+        None => cachers.find(&target.resource, namespace, encoding),
     };
     let version = || cachers.upstream_version();
     if representations.iter().any(is_table) && !serve::may_print(&target.resource, version().as_deref()) {

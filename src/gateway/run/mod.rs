@@ -18,7 +18,7 @@ use crate::{
     admin::{Admin, Check},
     audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
-    cacher::{self, Cachers, Readiness, StalenessLimit},
+    cacher::{self, Cachers, Readiness, Scopes, StalenessLimit},
     connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     handler::{Accounting, Gateway, Journal, Settings},
     listener::{self, BindError, Bound, GivesWay, Places},
@@ -29,8 +29,8 @@ use crate::{
 };
 use base::{
     config::{
-        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
-        Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
+        AuditMode, CacheScope, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch,
+        Problem, Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
     fairness::{ByteBudget, Shares},
     lifecycle::{Drained, Tasks},
@@ -302,6 +302,11 @@ fn cacher_config(config: &Config) -> cacher::Config {
             ends_watches: config.cache.stale_watches == StaleWatches::End,
         },
         bridge: config.cache.bridge,
+        scopes: Scopes {
+            of_namespaces: config.cache.scope == CacheScope::Auto,
+            per_resource: config.cache.scopes_per_resource,
+        },
+        trusted_groups: Arc::new(config.cache.trusted_groups.iter().cloned().collect()),
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::{
         authz::{Attributes, Authorizer},
-        cacher::{self, Cachers, StalenessLimit},
+        cacher::{self, Cachers, Scopes, StalenessLimit},
         connector::{Connector, test_server},
         serve::{self, ReadConcurrency},
         upstream::{Discovery, Upstream},
@@ -190,6 +190,8 @@ mod tests {
             history: HistoryLimits { age: LONG, bytes: 64 << 20 },
             bridge: true,
             staleness: StalenessLimit { max: None, ends_watches: false },
+            scopes: Scopes { of_namespaces: true, per_resource: 64 },
+            trusted_groups: HashSet::new().into(),
         };
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), None, config, tasks.clone())
     }
@@ -207,7 +209,7 @@ mod tests {
         let Target::Resource(request) = &info.target else { panic!("{info:?}") };
         let filled = async {
             loop {
-                match cachers.find(&request.resource, Encoding::Json) {
+                match cachers.find(&request.resource, None, Encoding::Json) {
                     Ok(instance) => break instance,
                     Err(_) => sleep(Duration::from_millis(5)).await,
                 }

@@ -51,6 +51,10 @@ pub enum ForwardReason {
     Aggregated,
     Undiscovered,
     TooManyResources,
+    /// The gateway itself may not list and watch the collection.
+    GatewayForbidden,
+    /// The maximum number of namespaces of one resource is cached (`cache.scopesPerResource`).
+    TooManyScopes,
     /// The client asks for the most recent state, which is left to upstream.
     MostRecent,
     /// A most-recent read whose response upstream sends as fast as memory could be proven to be recent.
@@ -108,6 +112,8 @@ impl ForwardReason {
             Self::Aggregated => "aggregated",
             Self::Undiscovered => "undiscovered",
             Self::TooManyResources => "too_many_resources",
+            Self::GatewayForbidden => "gateway_forbidden",
+            Self::TooManyScopes => "too_many_scopes",
             Self::MostRecent => "most_recent",
             Self::MostRecentSmall => "most_recent_small",
             Self::MostRecentQuiet => "most_recent_quiet",
@@ -163,6 +169,8 @@ impl From<NotCached> for ForwardReason {
             NotCached::Aggregated => Self::Aggregated,
             NotCached::Undiscovered | NotCached::Unattributed => Self::Undiscovered,
             NotCached::TooManyResources => Self::TooManyResources,
+            NotCached::Forbidden => Self::GatewayForbidden,
+            NotCached::TooManyScopes => Self::TooManyScopes,
         }
     }
 }

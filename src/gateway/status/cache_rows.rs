@@ -13,6 +13,7 @@ pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -
         resource: cache.resource.group_resource().to_string(),
         version: cache.resource.version.to_string(),
         encoding: cache.encoding.as_str().to_owned(),
+        scope: cache.scope.namespace().unwrap_or_default().to_owned(),
     };
     let read = readings.caches.get(&labels).cloned().unwrap_or_default();
     let restart = cache
@@ -45,6 +46,7 @@ pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -
         resource: labels.resource,
         version: labels.version,
         encoding: labels.encoding,
+        namespace: labels.scope,
     }
 }
 

@@ -204,6 +204,8 @@ pub struct Cache {
     pub version: String,
     /// `json`, `protobuf`.
     pub encoding: String,
+    /// The namespace that the cache covers; empty for the whole cluster.
+    pub namespace: String,
     /// `ready`, `stale`, or why reads are forwarded.
     pub state: String,
     pub objects: u64,

@@ -39,6 +39,11 @@ pub enum FetchError {
 }
 
 impl FetchError {
+    /// Whether the gateway's rights do not suffice.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Status { status: StatusCode::FORBIDDEN, .. })
+    }
+
     /// Whether no connection could be made, which was known at once: upstream has not started, or has stopped.
     pub fn is_refused_connection(&self) -> bool {
         matches!(self, Self::Send { source: SendError::Unreachable(_), .. })

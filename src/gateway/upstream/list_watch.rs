@@ -14,7 +14,9 @@ use tokio::{
 use super::{Crd, FetchError, Upstream};
 use crate::connector::{RequestBody, ResponseBody};
 use base::{
-    apimachinery::{Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View},
+    apimachinery::{
+        CollectionScope, Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View,
+    },
     telemetry::{Chain, limit_reached},
 };
 use engine::reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
@@ -48,6 +50,7 @@ const LIST_SILENCE_MAX: Duration = Duration::from_secs(30);
 pub struct ResourceListWatch {
     upstream: Upstream,
     resource: GroupVersionResource,
+    scope: CollectionScope,
     namespaced: bool,
     encoding: Encoding,
     /// The definition of the resource, if it is a custom one.
@@ -58,11 +61,12 @@ impl ResourceListWatch {
     pub fn new(
         upstream: Upstream,
         resource: GroupVersionResource,
+        scope: CollectionScope,
         namespaced: bool,
         encoding: Encoding,
         definition: Option<Crd>,
     ) -> Self {
-        Self { upstream, resource, namespaced, encoding, definition }
+        Self { upstream, resource, scope, namespaced, encoding, definition }
     }
 
     /// A page of all objects' metadata as they were at `version`, as a `PartialObjectMetadataList` in JSON.
@@ -70,14 +74,18 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream has compacted the version or not reached it, or its response is not as expected.
     pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
-        let (path, query) = (self.resource.collection_path(), page_at(version, token));
+        let (path, query) = (self.path(), page_at(version, token));
         let answer = self.get_at(&path, &query, METADATA, LIST_HEADERS_MAX).await?;
         whole(answer.into_body()).await
     }
 
-    /// Requests the whole collection with that query.
+    fn path(&self) -> String {
+        self.resource.scoped_path(&self.scope)
+    }
+
+    /// Requests the collection, or the part of it, with that query.
     async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
-        self.get_at(&self.resource.collection_path(), query, accept(self.encoding), headers_max).await
+        self.get_at(&self.path(), query, accept(self.encoding), headers_max).await
     }
 
     /// Fails if no response, or only part of an error response, has arrived after `headers_max`.
@@ -141,12 +149,14 @@ impl ResourceListWatch {
         whole(answer.into_body()).await
     }
 
-    /// The path of an empty collection: of a namespace that cannot exist, if the resource is namespaced.
+    /// The path of a collection from which requests select [`NO_OBJECT`]: of a namespace that cannot exist, if the
+    /// resource is namespaced and the gateway reads all namespaces.
     fn empty_path(&self) -> String {
-        let (group_version, plural) = (self.resource.group_version_path(), &self.resource.resource);
-        match self.namespaced {
-            true => format!("{group_version}/namespaces/{NO_OBJECT}/{plural}"),
-            false => format!("{group_version}/{plural}"),
+        match (&self.scope, self.namespaced) {
+            (CollectionScope::Cluster, true) => {
+                self.resource.scoped_path(&CollectionScope::Namespace(NO_OBJECT.into()))
+            }
+            (scope, _) => self.resource.scoped_path(scope),
         }
     }
 

@@ -7,9 +7,14 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use tokio::join;
+
 use super::Upstream;
 use crate::connector::{BoxError, RequestBody, SendError};
+use base::apimachinery::{CollectionScope, GroupResource};
 
+const OWN_ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 /// Time limit of a review, including the API server's webhooks: a client's request waits for it.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer, in bytes: it repeats the review, with its token, and adds a user's groups.
@@ -33,6 +38,26 @@ pub enum ReviewError {
 }
 
 impl Upstream {
+    /// Whether the gateway may list and watch a part of a resource's collection; `None` if the API server does not say.
+    pub async fn may_follow(&self, resource: &GroupResource, scope: &CollectionScope) -> Option<bool> {
+        let may = async |verb: &str| {
+            let attributes = ResourceAttributes {
+                group: Some(resource.group.to_string()),
+                namespace: scope.namespace().map(str::to_owned),
+                resource: Some(resource.resource.to_string()),
+                verb: Some(verb.to_owned()),
+                ..ResourceAttributes::default()
+            };
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let status = self.review(OWN_ACCESS_REVIEWS, &review).await.ok()?.status?;
+            // A webhook may fail and leave the question to others.
+            status.evaluation_error.is_none().then_some(status.allowed)
+        };
+        let (list, watch) = join!(may("list"), may("watch"));
+        Some(list? && watch?)
+    }
+
     /// Creates a review at `path` and returns it with its status.
     ///
     /// # Errors

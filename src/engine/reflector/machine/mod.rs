@@ -325,6 +325,7 @@ impl Machine {
             Failure::Expired
             | Failure::TooLarge
             | Failure::Refused
+            | Failure::Unauthorized
             | Failure::Denied
             | Failure::InternalError
             | Failure::Unavailable
@@ -345,6 +346,7 @@ impl Machine {
             Some(
                 Failure::TooLarge
                 | Failure::Refused
+                | Failure::Unauthorized
                 | Failure::Denied
                 | Failure::InternalError
                 | Failure::Unavailable

@@ -327,6 +327,7 @@ fn any_failure() -> impl Strategy<Value = Failure> {
         TooLarge,
         Refused,
         NotFound,
+        Unauthorized,
         Denied,
         Unavailable,
         Malformed,

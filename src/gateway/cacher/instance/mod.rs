@@ -23,7 +23,7 @@ use super::{
     backfill::{self, BackfillDemand},
     columns::TableColumns,
     demand::Demand,
-    proofs::Candidate,
+    proofs::{Candidate, Proofs},
     schema_proof::SchemaProof,
     staleness::StalenessLimit,
 };
@@ -32,7 +32,7 @@ use crate::{
     upstream::ResourceListWatch,
 };
 use base::{
-    apimachinery::{GroupVersionResource, Provenance, ResourceVersion, Verb},
+    apimachinery::{CollectionScope, GroupVersionResource, Provenance, ResourceVersion, Verb},
     lifecycle::Spread,
     telemetry::CacheMetrics,
 };
@@ -62,6 +62,8 @@ const OWN_WATCH_TAKES: Duration = Duration::from_secs(60);
 /// on.
 pub struct Instance {
     pub resource: GroupVersionResource,
+    /// The part of the collection that is in the store.
+    pub(super) scope: CollectionScope,
     /// Whether its objects are namespaced.
     pub namespaced: bool,
     pub(super) reader: Reader,
@@ -79,6 +81,7 @@ pub struct Instance {
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     siblings: Arc<Siblings>,
+    proofs: Arc<Proofs>,
     pub(super) backfill: BackfillDemand,
     demand: Demand,
     columns: TableColumns,
@@ -91,20 +94,43 @@ pub struct Instance {
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     pub(super) resource: GroupVersionResource,
+    pub(super) scope: CollectionScope,
     pub(super) namespaced: bool,
     pub(super) upstream: ResourceListWatch,
     pub(super) metrics: Arc<CacheMetrics>,
     pub(super) siblings: Arc<Siblings>,
+    /// Whether it is given up if the gateway may not list and watch it: others may take its place.
+    pub(super) is_given_up: bool,
+    /// Of stores of this scope.
+    pub(super) proofs: Arc<Proofs>,
     pub(super) staleness_limit: StalenessLimit,
     pub(super) spread: Spread,
     /// Wakes the task that lets history begin earlier.
     pub(super) backfill_wanted: Arc<Notify>,
 }
 
+impl Resource {
+    /// For the log.
+    pub(super) fn name(&self) -> String {
+        format!("{}{}", self.resource, self.scope)
+    }
+}
+
 impl Instance {
     pub(super) fn new(resource: Resource, filled: Filled, health: Health) -> Self {
-        let Resource { resource, namespaced, upstream, metrics, siblings, staleness_limit, spread, backfill_wanted } =
-            resource;
+        let Resource {
+            resource,
+            scope,
+            namespaced,
+            upstream,
+            metrics,
+            siblings,
+            proofs,
+            staleness_limit,
+            spread,
+            backfill_wanted,
+            ..
+        } = resource;
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
@@ -116,6 +142,7 @@ impl Instance {
             columns: TableColumns::new(upstream.definition(), &resource),
             schema_proof: SchemaProof::new(upstream.definition(), reader.progress()),
             resource,
+            scope,
             namespaced,
             reader,
             warnings,
@@ -126,16 +153,18 @@ impl Instance {
             health: RwLock::new(health),
             staleness_limit,
             siblings,
+            proofs,
             backfill: BackfillDemand::new(backfill_wanted),
             demand: Demand::default(),
             upstream,
         }
     }
 
-    /// The objects that the permit covers for that verb. Code outside of this module has no other access to the
-    /// objects.
+    /// The objects that the permit covers for that verb, all of which are in the store. Code outside of this module has
+    /// no other access to the objects.
     pub fn view(&self, permit: &Permit, verb: Verb) -> Result<View, NotCovered> {
-        Ok(View::new(self.reader.clone(), permit.scope(verb, &self.resource, self.namespaced)?))
+        let scope = permit.scope(verb, &self.resource, self.namespaced)?;
+        if scope.lies_within(&self.scope) { Ok(View::new(self.reader.clone(), scope)) } else { Err(NotCovered) }
     }
 
     /// The conditions under which upstream gave the state, for a peer to compare with its own.
@@ -155,7 +184,7 @@ impl Instance {
 
     /// Whether upstream's storage was found to be another one since the fill.
     pub(super) fn was_rolled_back(&self) -> bool {
-        self.siblings.proofs.evidence().has_rolled_back_since(self.filled_since)
+        self.proofs.evidence().has_rolled_back_since(self.filled_since)
     }
 
     /// The version up to which the store is known to be complete.
@@ -169,14 +198,14 @@ impl Instance {
 
     /// Returns when the store holds everything that upstream had acknowledged before the call.
     pub async fn prove_most_recent(&self) -> Result<(), Unproven> {
-        self.count(self.siblings.proofs.prove(&self.upstream, &self.candidate()).await)
+        self.count(self.proofs.prove(&self.upstream, &self.candidate()).await)
     }
 
     /// Like [`Self::prove_most_recent`], but waits no longer than `limit`. A failure counts as a duration of at least
     /// `failed` in [`Self::recent_proof`].
     pub async fn prove_within(&self, limit: Duration, failed: Duration) -> Result<(), Unproven> {
         let (store, began) = (Candidate { own_watch: limit, ..self.candidate() }, Instant::now());
-        let proven = self.count(self.siblings.proofs.prove_within(limit, &self.upstream, &store).await);
+        let proven = self.count(self.proofs.prove_within(limit, &self.upstream, &store).await);
         let at_least = if self.has_watch_list() { SMALL_WATCH_TAKES } else { OWN_WATCH_TAKES };
         match proven {
             Ok(()) => self.demand.proven_in(began.elapsed()),
@@ -225,12 +254,12 @@ impl Instance {
         let began = Instant::now();
         if self.reader.progress() >= version || timeout(watch_wait, self.reader.reached(version)).await.is_ok() {
             let store = self.candidate();
-            let schema = self.siblings.proofs.prove_schema(version, &self.upstream, &store);
+            let schema = self.proofs.prove_schema(version, &self.upstream, &store);
             let proven = timeout(REACH_MAX.saturating_sub(began.elapsed()), schema).await;
             return proven.unwrap_or(Err(Unproven::Late)).or_else(|unproven| self.count(Err(unproven)));
         }
         let store = self.candidate();
-        let proof = self.siblings.proofs.prove_reached(version, &self.upstream, &store);
+        let proof = self.proofs.prove_reached(version, &self.upstream, &store);
         let proven = timeout(REACH_MAX.saturating_sub(watch_wait), proof).await;
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
     }
@@ -238,7 +267,7 @@ impl Instance {
     /// Records that the store differs from upstream. It is filled again, and so are the resource's other stores, which
     /// are notified as well.
     pub(super) fn give_up(&self) {
-        self.siblings.proofs.evidence().corrupt();
+        self.proofs.evidence().corrupt();
     }
 
     /// Returns when the store holds everything that the other stores of its resource hold, so that time does not run
@@ -246,15 +275,19 @@ impl Instance {
     ///
     /// If none of these stores is followed, none of them advances, and each is served as it is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
-        let Some(ahead) = self.siblings.ahead_of(self.reader.progress()) else { return Ok(()) };
+        let Some(ahead) = self.siblings.ahead_of(self.reader.progress(), &self.scope) else { return Ok(()) };
         // If the other store is followed, this one is about to be followed again, too.
         if !self.health().is_followed() && !ahead.health().is_followed() {
             return Ok(());
         }
         let (last_change, progress) = ahead.reader.last_change_and_progress();
-        if ahead.health().is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
+        let is_same = ahead.scope == self.scope;
+        if is_same
+            && ahead.health().is_followed()
+            && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok()
+        {
             // The other store knows that nothing happened after that change.
-            if !self.siblings.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
+            if !self.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
                 self.advance.to(progress);
             }
         }
@@ -264,7 +297,7 @@ impl Instance {
     /// Whether the objects up to `version`, which the store has reached, are of the schema that the resource has now;
     /// `None` if upstream does not answer in time.
     pub async fn is_current_schema(&self, version: ResourceVersion, wait: Duration) -> Option<bool> {
-        let is_current = self.siblings.proofs.is_current(version, &self.upstream, &self.candidate(), wait).await;
+        let is_current = self.proofs.is_current(version, &self.upstream, &self.candidate(), wait).await;
         if is_current == Some(false) {
             self.metrics.freshness_proof("redefined");
         }

@@ -1,16 +1,21 @@
-//! The stores of one resource, in all encodings and versions of the API, and what they share.
+//! The stores of one resource, in all scopes, encodings and versions of the API, and what they share.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use super::Instance;
 use crate::cacher::proofs::Proofs;
-use base::apimachinery::ResourceVersion;
-use engine::reflector::StorageEvidence;
+use base::apimachinery::{CollectionScope, ResourceVersion};
+use engine::reflector::{Evidence, StorageEvidence};
 
 /// What the stores of one resource share. All versions of the API have the same objects.
 #[derive(Debug)]
 pub(in crate::cacher) struct Siblings {
-    pub(in crate::cacher) proofs: Proofs,
+    evidence: Evidence,
+    /// Those of each scope: a progress probe says nothing of what it does not watch.
+    proofs: Mutex<HashMap<CollectionScope, Weak<Proofs>>>,
     /// The stores that are filled.
     stores: Mutex<Vec<Weak<Instance>>>,
 }
@@ -18,7 +23,24 @@ pub(in crate::cacher) struct Siblings {
 impl Siblings {
     /// Of a resource of this storage.
     pub(in crate::cacher) fn of(storage: StorageEvidence) -> Self {
-        Self { proofs: Proofs::of(storage), stores: Mutex::default() }
+        Self { evidence: Evidence::of(storage), proofs: Mutex::default(), stores: Mutex::default() }
+    }
+
+    /// Findings for the reflectors of the resource.
+    pub(in crate::cacher) fn evidence(&self) -> &Evidence {
+        &self.evidence
+    }
+
+    /// The proofs that the stores of a scope share.
+    pub(in crate::cacher) fn proofs(&self, scope: &CollectionScope) -> Arc<Proofs> {
+        let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
+        proofs.retain(|_, known| known.strong_count() > 0);
+        if let Some(known) = proofs.get(scope).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = Arc::new(Proofs::of(self.evidence.clone()));
+        proofs.insert(scope.clone(), Arc::downgrade(&new));
+        new
     }
 
     /// Adds a store that was filled; [`Self::remove`] removes it.
@@ -33,14 +55,17 @@ impl Siblings {
         stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
     }
 
-    /// The store with the highest progress; `None` if that is not higher than `version`.
-    pub(super) fn ahead_of(&self, version: ResourceVersion) -> Option<Arc<Instance>> {
+    /// The store with the highest progress of those that have objects of `scope`; `None` if that is not higher than
+    /// `version`. Stores of different namespaces have no object in common that could go back.
+    pub(super) fn ahead_of(&self, version: ResourceVersion, scope: &CollectionScope) -> Option<Arc<Instance>> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         // Usually there is only one store, and nothing to compare it with.
         if stores.len() < 2 {
             return None;
         }
         let known = stores.iter().filter_map(Weak::upgrade);
-        known.filter(|store| store.progress() > version).max_by_key(|store| store.progress())
+        known
+            .filter(|store| store.scope.overlaps(scope) && store.progress() > version)
+            .max_by_key(|store| store.progress())
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::connector::test_server::{TestServer, full};
 use base::{
-    apimachinery::{Encoding, GroupVersionResource},
+    apimachinery::{CollectionScope, Encoding, GroupVersionResource},
     telemetry::CacheMetrics,
 };
 use engine::{
@@ -59,10 +59,20 @@ impl Both {
         let filled = |encoding| {
             let resource = GroupVersionResource::new("example.com", "v1", "widgets");
             let resource = Resource {
-                upstream: ResourceListWatch::new(server.upstream(), resource.clone(), true, encoding, None),
-                metrics: Arc::new(CacheMetrics::new(&resource, encoding)),
+                upstream: ResourceListWatch::new(
+                    server.upstream(),
+                    resource.clone(),
+                    CollectionScope::Cluster,
+                    true,
+                    encoding,
+                    None,
+                ),
+                metrics: Arc::new(CacheMetrics::new(&resource, &CollectionScope::Cluster, encoding)),
                 resource,
                 namespaced: true,
+                scope: CollectionScope::Cluster,
+                is_given_up: true,
+                proofs: siblings.proofs(&CollectionScope::Cluster),
                 siblings: siblings.clone(),
                 staleness_limit: StalenessLimit { max: None, ends_watches: false },
                 spread: Spread::default(),
@@ -122,7 +132,7 @@ async fn a_store_with_the_last_change_takes_over_the_progress_of_the_other_store
 async fn a_store_filled_before_a_rollback_gives_no_progress_to_others() {
     let mut both = Both::filled().await;
     both.json.writer.advance(version(9));
-    both.siblings.proofs.evidence().rolled_back();
+    both.siblings.evidence().rolled_back();
     assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
 }
 
