@@ -10,6 +10,8 @@ use base::apimachinery::ResourceVersion;
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     found: Arc<watch::Sender<Found>>,
+    /// The version of a change that another upstream watch of the same scope reported, and when that was opened.
+    lacking: Arc<watch::Sender<Option<(Instant, ResourceVersion)>>>,
     storage: StorageEvidence,
 }
 
@@ -31,8 +33,6 @@ struct Found {
     rolled_back: Option<Instant>,
     corrupt: Option<Instant>,
     replaced: Option<Instant>,
-    /// The version of a change that another upstream watch reported, and when that watch was opened.
-    lacking: Option<(Instant, ResourceVersion)>,
 }
 
 impl StorageEvidence {
@@ -67,7 +67,13 @@ impl Replaced {
 impl Evidence {
     /// Of one resource of this storage.
     pub fn of(storage: StorageEvidence) -> Self {
-        Self { found: Arc::default(), storage }
+        Self { storage, ..Self::default() }
+    }
+
+    /// For the stores of another part of the collection: they lack nothing that those of this one lack.
+    #[must_use]
+    pub fn of_another_scope(&self) -> Self {
+        Self { lacking: Arc::default(), ..self.clone() }
     }
 
     /// Records that a head version was below a progress that had been read before the head version was requested:
@@ -90,7 +96,7 @@ impl Evidence {
     /// Records that another upstream watch, opened at that time, reported a change of this version long ago, and a
     /// store still lacks it.
     pub fn lacks(&self, version: ResourceVersion, opened: Instant) {
-        self.found.send_modify(|found| found.lacking = Some((opened, version)));
+        self.lacking.send_replace(Some((opened, version)));
     }
 
     /// Whether upstream's versions are known to have gone back since then, or its storage to have been replaced.
@@ -122,9 +128,11 @@ impl Evidence {
 
     /// Resolves when a watch that was opened after `time` reported a change above `progress`, and long ago.
     pub(super) async fn until_lacking_since(&self, time: Instant, progress: ResourceVersion) {
-        let mut found = self.found.subscribe();
-        let lacks = |found: &Found| found.lacking.is_some_and(|(opened, version)| opened > time && version > progress);
-        drop(found.wait_for(lacks).await);
+        let mut lacking = self.lacking.subscribe();
+        let lacks = |lacking: &Option<(Instant, ResourceVersion)>| {
+            lacking.is_some_and(|(opened, version)| opened > time && version > progress)
+        };
+        drop(lacking.wait_for(lacks).await);
     }
 }
 
@@ -142,6 +150,20 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_counts_against_the_stores_of_its_scope_alone() {
+        let version = |number| ResourceVersion::new(number).unwrap();
+        let cluster = Evidence::default();
+        let (namespace, before) = (cluster.of_another_scope(), Instant::now());
+        advance(Duration::from_millis(1)).await;
+        namespace.lacks(version(7), Instant::now());
+        assert!(namespace.until_lacking_since(before, version(6)).now_or_never().is_some());
+        assert!(namespace.until_lacking_since(before, version(7)).now_or_never().is_none());
+        assert!(cluster.until_lacking_since(before, version(6)).now_or_never().is_none());
+        namespace.corrupt();
+        assert!(cluster.until_corrupt_since(before).now_or_never().is_some(), "of the same objects");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_replaced_storage_counts_against_the_stores_of_all_resources_that_were_filled_before() {

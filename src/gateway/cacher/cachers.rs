@@ -168,13 +168,12 @@ impl Cachers {
         namespace: Option<&str>,
         encoding: Encoding,
     ) -> Result<Arc<Instance>, NotCached> {
-        let wide = self.look(StoreKey::whole(resource, encoding));
-        let (Err(why), Some(narrow)) = (&wide, self.narrow(resource, namespace, encoding)) else { return wide };
-        if *why == NotCached::Forbidden {
-            return self.look(narrow);
-        }
-        let held = self.shared.entries.get(&narrow).and_then(|entry| entry.instance().ok());
-        held.map_or(wide, |instance| {
+        self.look(StoreKey::whole(resource, encoding)).or_else(|why| {
+            let narrow = self.narrow(resource, namespace, encoding).ok_or(why)?;
+            if why == NotCached::Forbidden {
+                return self.look(narrow);
+            }
+            let instance = self.shared.entries.get(&narrow).and_then(|entry| entry.instance().ok()).ok_or(why)?;
             instance.touch();
             Ok(instance)
         })

@@ -187,7 +187,7 @@ impl Shared {
             proofs: siblings.proofs(scope),
             siblings,
         };
-        let evidence = kept.siblings.evidence().clone();
+        let evidence = kept.proofs.evidence().clone();
         let sink = EventHandler::new(entry.clone(), kept);
         let collection = Collection {
             resource: resource.group_resource(),

@@ -26,11 +26,6 @@ impl Siblings {
         Self { evidence: Evidence::of(storage), proofs: Mutex::default(), stores: Mutex::default() }
     }
 
-    /// Findings for the reflectors of the resource.
-    pub(in crate::cacher) fn evidence(&self) -> &Evidence {
-        &self.evidence
-    }
-
     /// The proofs that the stores of a scope share.
     pub(in crate::cacher) fn proofs(&self, scope: &CollectionScope) -> Arc<Proofs> {
         let mut proofs = self.proofs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +33,7 @@ impl Siblings {
         if let Some(known) = proofs.get(scope).and_then(Weak::upgrade) {
             return known;
         }
-        let new = Arc::new(Proofs::of(self.evidence.clone()));
+        let new = Arc::new(Proofs::of(self.evidence.of_another_scope()));
         proofs.insert(scope.clone(), Arc::downgrade(&new));
         new
     }

@@ -132,7 +132,7 @@ async fn a_store_with_the_last_change_takes_over_the_progress_of_the_other_store
 async fn a_store_filled_before_a_rollback_gives_no_progress_to_others() {
     let mut both = Both::filled().await;
     both.json.writer.advance(version(9));
-    both.siblings.evidence().rolled_back();
+    both.siblings.proofs(&CollectionScope::Cluster).evidence().rolled_back();
     assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
 }
 
