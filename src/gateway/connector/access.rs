@@ -27,9 +27,8 @@ use super::{
     BoxError, BuildError, RequestBody,
     acceptance::Acceptance,
     breaker::Breaker,
-    client_certificate::ClientCertificate,
+    client_certificate::{ClientCertificate, Presented},
     dialer::{Dial, Dialer, Protocols, Way, dial},
-    presented::Presented,
     response_body::Received,
     servers::{Choice, Route, Servers},
     socket::SocketOpener,
@@ -50,7 +49,9 @@ pub(super) struct Access {
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
-    /// The gateway's own client certificate, if it is in files, which can change.
+    /// The client certificate, if it can change: connections break when it does.
+    presented: Option<Arc<Presented>>,
+    /// Its files, if they alone decide what it is.
     certificate: Option<Arc<ClientCertificate>>,
     /// Reads a token that rotates in a file. Shared by all transports.
     token: Option<TokenFile>,
@@ -68,8 +69,8 @@ impl Access {
         cluster: Breaker,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
-        let shown = certificate.as_ref().map(|certificate| certificate.presented());
-        Ok(Self { certificate, ..Self::build(config, sockets, servers, cluster, shown)? })
+        let presented = certificate.as_ref().map(|certificate| certificate.presented());
+        Ok(Self { certificate, ..Self::build(config, sockets, servers, cluster, presented)? })
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
@@ -79,18 +80,18 @@ impl Access {
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
-    pub(super) fn with_certificate(&self, certificate: Arc<Presented>) -> Result<Self, BuildError> {
+    pub(super) fn with_certificate(&self, presented: Arc<Presented>) -> Result<Self, BuildError> {
         let (sockets, servers, cluster) = (self.sockets.clone(), self.servers.clone(), self.cluster.clone());
-        Self::build(anonymous(&self.config), sockets, servers, cluster, Some(certificate))
+        Self::build(anonymous(&self.config), sockets, servers, cluster, Some(presented))
     }
 
-    /// New connections show `certificate`, in place of the one in the configuration.
+    /// New connections show what is `presented`, in place of the certificate in the configuration.
     fn build(
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
         cluster: Breaker,
-        certificate: Option<Arc<Presented>>,
+        presented: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
         let token = TokenFile::taken(&mut config.auth_info).map_err(BuildError::Token)?;
@@ -105,14 +106,15 @@ impl Access {
             .tls_server_name
             .as_ref()
             .map(|name| ServerName::try_from(name.clone()).map_err(|_| BuildError::ServerName(name.clone())));
-        let tls = match certificate {
+        let tls = match presented.clone() {
             None => config.rustls_client_config(),
-            Some(certificate) => anonymous(&config).rustls_client_config().map(|tls| showing(tls, certificate)),
+            Some(presented) => anonymous(&config).rustls_client_config().map(|tls| showing(tls, presented)),
         };
         Ok(Self {
             dial: dial(&config, sockets.clone())?,
             tls: tls.map_err(|error| BuildError::Tls(Redacted::new(&error)))?,
             server_name: server_name.transpose()?,
+            presented,
             certificate: None,
             token,
             credentials: config.auth_layer().map_err(unusable)?,
@@ -163,7 +165,7 @@ impl Access {
             None => Way::Address { cluster: self.cluster.clone(), acceptance: self.acceptance.clone() },
         };
         let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
-        Dialer::new(dial, tls, server_name, protocols, way, self.certificate.clone())
+        Dialer::new(dial, tls, server_name, protocols, way, self.presented.clone())
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.
@@ -189,8 +191,8 @@ impl Access {
 }
 
 /// Sessions are not resumed, since they would keep the certificate of an earlier connection.
-fn showing(mut tls: ClientConfig, certificate: Arc<Presented>) -> ClientConfig {
-    tls.client_auth_cert_resolver = certificate;
+fn showing(mut tls: ClientConfig, presented: Arc<Presented>) -> ClientConfig {
+    tls.client_auth_cert_resolver = presented;
     tls.resumption = Resumption::disabled();
     tls
 }

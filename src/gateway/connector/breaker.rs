@@ -2,33 +2,21 @@
 //! a server that is not used any more, or with a certificate that was.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    task::Poll,
 };
 
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 /// The open connections of one kind. Those that are opened later are not affected. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaker(Arc<Mutex<Current>>);
-
-#[derive(Debug, Default)]
-struct Current {
-    /// How often connections were broken.
-    generation: u64,
-    token: CancellationToken,
-}
+pub(super) struct Breaker(Arc<Mutex<CancellationToken>>);
 
 /// What breaks one connection: the first of these that is cancelled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Breaks(Vec<CancellationToken>);
-
-/// Whether an open connection is still to be used.
-pub(super) struct Breakable {
-    breaks: Breaks,
-    broken: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
-}
 
 /// An open connection is not to be used any more.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -39,22 +27,21 @@ impl Breaker {
     /// For a connection that is opened now: cancelled when it is not to be used any more.
     pub(super) fn token(&self) -> CancellationToken {
         // A child, so that connections do not contend for one lock at each read.
-        self.lock().token.child_token()
+        self.current().child_token()
+    }
+
+    /// Cancelled when connections break the next time: what was learned on them may not hold for later ones.
+    pub(super) fn current(&self) -> CancellationToken {
+        self.lock().clone()
     }
 
     /// Breaks all connections that were opened, or began to be opened, until now.
     pub(super) fn trip(&self) {
-        let mut current = self.lock();
-        current.generation += 1;
-        std::mem::take(&mut current.token).cancel();
+        let before = std::mem::take(&mut *self.lock());
+        before.cancel();
     }
 
-    /// What was learned on connections of another generation may not hold for those of this one.
-    pub(super) fn generation(&self) -> u64 {
-        self.lock().generation
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Current> {
+    fn lock(&self) -> MutexGuard<'_, CancellationToken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,27 +59,14 @@ impl Breaks {
     pub(super) fn is_broken(&self) -> bool {
         self.0.iter().any(CancellationToken::is_cancelled)
     }
-}
 
-impl Breakable {
-    pub(super) fn by(breaks: Breaks) -> Self {
-        let broken = breaks.0.iter().map(|token| Box::pin(token.clone().cancelled_owned())).collect();
-        Self { breaks, broken }
-    }
-
-    /// What tells that the connection is not to be used any more.
-    pub(super) fn breaks(&self) -> Breaks {
-        self.breaks.clone()
-    }
-
-    pub(super) fn is_broken(&self) -> bool {
-        self.breaks.is_broken()
-    }
-
-    /// Ready when the connection is not to be used any more.
-    pub(super) fn poll_broken(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut broken = self.broken.iter_mut();
-        if broken.any(|broken| broken.as_mut().poll(context).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    /// Resolves when the connection is not to be used any more.
+    pub(super) fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
+        let mut broken: Vec<_> = self.0.iter().map(|token| Box::pin(token.clone().cancelled_owned())).collect();
+        Box::pin(poll_fn(move |context| {
+            let is_broken = broken.iter_mut().any(|broken| broken.as_mut().poll(context).is_ready());
+            if is_broken { Poll::Ready(()) } else { Poll::Pending }
+        }))
     }
 }
 

@@ -3,18 +3,15 @@
 use std::{
     fmt, io,
     path::{Display, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
 use kube_client::config::AuthInfo;
-use rustls::sign::CertifiedKey;
+use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    breaker::Breaker,
-    presented::{Presented, is_same},
-};
+use super::breaker::Breaker;
 use base::config::{PemError, TlsFiles, TlsPem};
 use base::lifecycle::Tasks;
 use base::telemetry::{self, Chain};
@@ -34,15 +31,19 @@ pub enum CertificateError {
     Alone { has: &'static str, lacks: &'static str },
 }
 
-/// The certificate that connections present. An API server looks at it with each request: those that have presented
-/// the previous one break.
+/// The certificate that new connections present, and those that have presented it. An API server looks at it with each
+/// request: when another one takes its place, they break.
+pub(super) struct Presented {
+    certificate: RwLock<Arc<CertifiedKey>>,
+    connections: Breaker,
+}
+
+/// A certificate that is reloaded from its files.
 pub(super) struct ClientCertificate {
     files: TlsFiles,
     presented: Arc<Presented>,
     /// The content of the files when they were last checked.
     seen: Mutex<TlsPem>,
-    /// The connections that have presented it.
-    connections: Breaker,
     /// Whether another one in the files is probed before it is used, which is then counted and logged.
     is_probed: bool,
 }
@@ -62,7 +63,7 @@ impl ClientCertificate {
         let seen = files.read_blocking().map_err(CertificateError::Read)?;
         let certified = files.certified_key(&seen).map(Arc::new).map_err(CertificateError::Pem)?;
         let (presented, seen) = (Presented::new(certified), Mutex::new(seen));
-        Ok(Self { files, presented, seen, connections: Breaker::default(), is_probed })
+        Ok(Self { files, presented, seen, is_probed })
     }
 
     /// The certificate of a kubeconfig that names it by files alone; `None` for any other, as inline certificates
@@ -92,22 +93,17 @@ impl ClientCertificate {
         Self::load(files).map(Some)
     }
 
-    /// For a connection that is opened now: cancelled when there is another certificate.
-    pub(super) fn token(&self) -> CancellationToken {
-        self.connections.token()
-    }
-
     /// The file of the certificate, for the log.
     pub(super) fn name(&self) -> Display<'_> {
         self.files.cert_file.display()
     }
 
-    /// The certificate for new handshakes.
+    /// What the files hold, as far as it can be used.
     pub(super) fn current(&self) -> Arc<CertifiedKey> {
         self.presented.current()
     }
 
-    /// What new connections present: that certificate.
+    /// The same, for connections.
     pub(super) fn presented(&self) -> Arc<Presented> {
         self.presented.clone()
     }
@@ -159,10 +155,51 @@ impl ClientCertificate {
         if is_same(&certified, &self.current()) {
             return Ok(false);
         }
-        self.presented.set(Arc::new(certified));
-        drop(seen);
-        self.connections.trip();
+        self.presented.replace(Arc::new(certified));
         Ok(true)
+    }
+}
+
+impl Presented {
+    pub(super) fn new(certificate: Arc<CertifiedKey>) -> Arc<Self> {
+        Arc::new(Self { certificate: RwLock::new(certificate), connections: Breaker::default() })
+    }
+
+    pub(super) fn current(&self) -> Arc<CertifiedKey> {
+        self.certificate.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For a connection that is opened now: cancelled when there is another certificate.
+    pub(super) fn token(&self) -> CancellationToken {
+        self.connections.token()
+    }
+
+    /// A connection that is just being opened may present either, and breaks unless it began after this.
+    pub(super) fn replace(&self, certificate: Arc<CertifiedKey>) {
+        *self.certificate.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+        self.connections.trip();
+    }
+}
+
+/// Whether both show the same: files may be written again, and a previous certificate restored.
+pub(super) fn is_same(one: &CertifiedKey, other: &CertifiedKey) -> bool {
+    one.cert == other.cert && one.key.public_key() == other.key.public_key()
+}
+
+impl ResolvesClientCert for Presented {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Presented {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Presented").finish_non_exhaustive()
     }
 }
 
@@ -186,39 +223,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_is_replaced_when_both_files_fit() {
+    async fn connections_break_only_for_another_certificate_of_which_both_files_fit() {
         let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
         let (first, second) = (authority.client("first"), authority.client("second"));
         let files = first.write(folder.path());
         let certificate = ClientCertificate::load(files.clone()).unwrap();
-        assert_eq!(shown(&certificate), first.der());
-        fs::write(&files.cert_file, second.pem()).unwrap();
-        certificate.reload_once().await;
-        assert_eq!(shown(&certificate), first.der());
-        fs::write(&files.key_file, second.key_pem()).unwrap();
-        certificate.reload_once().await;
-        assert_eq!(shown(&certificate), second.der());
-        fs::remove_file(&files.key_file).unwrap();
-        certificate.reload_once().await;
-        assert_eq!(shown(&certificate), second.der());
-    }
-
-    #[tokio::test]
-    async fn connections_break_only_for_another_certificate() {
-        let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
-        let (first, second) = (authority.client("first"), authority.client("second"));
-        let files = first.write(folder.path());
-        let certificate = ClientCertificate::load(files.clone()).unwrap();
-        let open = certificate.token();
+        let open = certificate.presented().token();
         let half = &first.pem()[..first.pem().len() / 2];
-        for content in [half.to_owned(), first.pem(), first.pem() + "\n", half.to_owned(), first.pem()] {
+        for content in [half.to_owned(), first.pem(), first.pem() + "\n", half.to_owned(), first.pem(), second.pem()] {
             fs::write(&files.cert_file, content).unwrap();
             certificate.reload_once().await;
             assert!(!open.is_cancelled() && shown(&certificate) == first.der());
         }
-        second.write(folder.path());
+        fs::write(&files.key_file, second.key_pem()).unwrap();
         certificate.reload_once().await;
         assert!(open.is_cancelled() && shown(&certificate) == second.der());
+        fs::remove_file(&files.key_file).unwrap();
+        certificate.reload_once().await;
+        assert_eq!(shown(&certificate), second.der());
     }
 
     #[test]

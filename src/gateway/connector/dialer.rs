@@ -33,9 +33,8 @@ use base::config::Redacted;
 use super::{
     BoxError, BuildError,
     acceptance::Acceptance,
-    breaker::Breaks,
-    breaker::{Breakable, Breaker, Broken},
-    client_certificate::ClientCertificate,
+    breaker::{Breaker, Breaks, Broken},
+    client_certificate::Presented,
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
 };
@@ -59,7 +58,7 @@ pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
     way: Way,
     /// What connections show, if that can change: they break when it does.
-    certificate: Option<Arc<ClientCertificate>>,
+    presented: Option<Arc<Presented>>,
 }
 
 /// Where connections lead, and what breaks them.
@@ -81,7 +80,9 @@ pub(super) type Dial = BoxCloneSyncService<Uri, DialedStream, BoxError>;
 pub(super) struct UpstreamStream {
     stream: MaybeHttpsStream<DialedStream>,
     usage: ConnectionUse,
-    breakable: Breakable,
+    /// What tells that the connection is not to be used any more, and wakes who reads.
+    breaks: Breaks,
+    broken: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     /// Counts the connection at its server; `None` if there is only one address.
     _held: Option<Held>,
 }
@@ -103,7 +104,7 @@ impl Dialer {
         server_name: Option<ServerName<'static>>,
         protocols: Protocols,
         way: Way,
-        certificate: Option<Arc<ClientCertificate>>,
+        presented: Option<Arc<Presented>>,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -113,12 +114,12 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured, way, certificate }
+        Self { secured, way, presented }
     }
 
     /// Breaks a connection that is opened now when there is another certificate; `None` if it cannot change.
     fn token(&self) -> Option<CancellationToken> {
-        self.certificate.as_ref().map(|certificate| certificate.token())
+        self.presented.as_ref().map(|presented| presented.token())
     }
 }
 
@@ -220,17 +221,17 @@ impl ConnectionUse {
 
 impl UpstreamStream {
     fn new(stream: MaybeHttpsStream<DialedStream>, breaks: Breaks, held: Option<Held>) -> Self {
-        Self { stream, usage: ConnectionUse::default(), breakable: Breakable::by(breaks), _held: held }
+        Self { stream, usage: ConnectionUse::default(), broken: breaks.broken(), breaks, _held: held }
     }
 
     /// What tells that the connection is not to be used any more.
     pub(super) fn breaks(&self) -> Breaks {
-        self.breakable.breaks()
+        self.breaks.clone()
     }
 
     /// A request that has got this connection at the same moment is not sent on it either.
     fn check(&self) -> io::Result<()> {
-        if self.breakable.is_broken() { Err(broken()) } else { Ok(()) }
+        if self.breaks.is_broken() { Err(broken()) } else { Ok(()) }
     }
 }
 
@@ -251,7 +252,7 @@ impl Read for UpstreamStream {
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.breakable.poll_broken(context).is_ready() {
+        if self.broken.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(broken()));
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)

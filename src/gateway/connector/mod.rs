@@ -25,7 +25,6 @@ mod identity;
 mod own_requests;
 mod peer_requests;
 mod pool;
-mod presented;
 mod request_body;
 mod response_body;
 mod server_checks;
@@ -45,12 +44,13 @@ use std::{fmt, sync::Arc};
 
 use tokio::time::Instant;
 
+pub use acceptance::{NotBelieved, Verdict};
 pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
 pub use health::{Probe, Trouble, TroubleKind};
 pub use hop::{comes_from_gateway, has_passed};
-pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, NotBelieved, Outbound, Verdict};
+pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
 pub use request_body::RequestBody;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose};
-use rustls::{RootCertStore, ServerConfig, pki_types::CertificateDer, server::WebPkiClientVerifier};
+use rustls::{
+    RootCertStore, ServerConfig, crypto::aws_lc_rs, pki_types::CertificateDer, server::WebPkiClientVerifier,
+    sign::CertifiedKey,
+};
 
 use base::test_certificates::{Issued, authority, leaf};
 
@@ -36,4 +39,11 @@ impl Authority {
         let tls = ServerConfig::builder().with_client_cert_verifier(clients);
         tls.with_single_cert(vec![issued.der()], issued.key_der()).unwrap()
     }
+}
+
+/// A client's certificate with its key.
+pub(crate) fn certified(name: &str) -> Arc<CertifiedKey> {
+    let issued = Authority::new().client(name);
+    let certified = CertifiedKey::from_der(vec![issued.der()], issued.key_der(), &aws_lc_rs::default_provider());
+    Arc::new(certified.unwrap())
 }

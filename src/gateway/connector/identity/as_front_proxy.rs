@@ -6,7 +6,7 @@ use http::Request;
 
 use super::{
     Connections, IdentityError, Limits, Outbound, UNKNOWN_LIMITS,
-    probe::Probes,
+    probe::Prober,
     strip,
     user_headers::{self, Names},
 };
@@ -32,7 +32,7 @@ pub struct AsFrontProxy {
     anonymous: Arc<Connections>,
     headers: Arc<ProxyHeaders>,
     names: Arc<Names>,
-    pub(super) probes: Arc<Probes>,
+    pub(super) prober: Arc<Prober>,
 }
 
 const LIMITS: Limits = Limits { requests: "upstream_front_proxy_requests", upgrades: "upstream_front_proxy_upgrades" };
@@ -55,12 +55,12 @@ impl AsFrontProxy {
         }
         let files = ClientCertificate::load_probed(certificate.clone()).map_err(BuildError::Certificate)?;
         files.follow(tasks);
-        let probes = Arc::new(Probes::new(access, target.clone(), files)?);
-        let access = access.with_certificate(probes.accepted())?.only_to(probes.acceptance());
+        let prober = Arc::new(Prober::new(access, target.clone(), files)?);
+        let access = access.with_certificate(prober.in_use.clone())?.only_to(&prober.acceptance);
         let anonymous = Connections::one_at_a_time(&access, target.clone(), UNKNOWN_LIMITS);
         let names = Arc::new(Names::of(&headers));
         let connections = Connections::new(&access, target, LIMITS);
-        Ok(Self { connections, anonymous, headers: Arc::new(headers), names, probes })
+        Ok(Self { connections, anonymous, headers: Arc::new(headers), names, prober })
     }
 
     /// Whether few more watches of that client would get a place.
@@ -74,7 +74,7 @@ impl AsFrontProxy {
     /// # Errors
     /// The user cannot be expressed exactly, or upstream has not shown that it accepts the certificate.
     pub fn outbound(&self, mut request: Request<RequestBody>, user: &UserInfo) -> Result<Outbound, IdentityError> {
-        match self.probes.acceptance().best() {
+        match self.prober.acceptance.best() {
             AcceptanceState::Accepted => {}
             AcceptanceState::Refused => return Err(IdentityError::NotBelieved),
             AcceptanceState::Undecided => return Err(IdentityError::Undecided),
@@ -84,6 +84,21 @@ impl AsFrontProxy {
         Ok(connections.outbound(request))
     }
 
+    /// Why the certificate is not used at any server.
+    pub fn doubt(&self) -> Option<&'static str> {
+        match self.prober.acceptance.best() {
+            AcceptanceState::Accepted => None,
+            AcceptanceState::Refused => Some(
+                "the API server does not accept the certificate of clients.identity.frontProxy; clients that it would \
+                 have to name are not forwarded (the log says why)",
+            ),
+            AcceptanceState::Undecided => Some(
+                "the API server has not shown yet whether it accepts the certificate of clients.identity.frontProxy; \
+                 clients that it would have to name are not forwarded until then (the log says why)",
+            ),
+        }
+    }
+
     /// Puts the user on a request, in place of any other credentials.
     pub(super) fn assert(&self, request: &mut Request<RequestBody>, user: &UserInfo) -> Result<(), IdentityError> {
         let asserted = user_headers::front_proxy(user, &self.names)?;
@@ -91,10 +106,10 @@ impl AsFrontProxy {
         user_headers::add(request.headers_mut(), asserted)
     }
 
-    /// The same, as if a server had shown that it accepts the certificate.
+    /// The same, as if the first server had shown that it accepts the certificate.
     #[cfg(test)]
     pub(crate) fn accepted(self) -> Self {
-        self.probes.acceptance().note(0, AcceptanceState::Accepted, self.probes.acceptance().generation());
+        self.prober.acceptance.note(0, &crate::connector::Verdict::Accepted, tokio::time::Instant::now());
         self
     }
 }

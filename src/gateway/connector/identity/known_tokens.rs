@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::connector::breaker::Breaker;
 use base::{
@@ -19,21 +20,21 @@ const TOKENS: Bound = Bound { most: 20_000, limit: "proven_tokens" };
 /// How long a token is kept after it was last accepted. Shorter than the lifetime of service account tokens.
 const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
-/// Tokens of one generation: another cluster need not accept them. Cheap to clone; clones share their tokens.
+/// Tokens of one cluster: another one need not accept them. Cheap to clone; clones share their tokens.
 #[derive(Clone, Debug)]
 pub(super) struct KnownTokens {
-    /// Each with the number of the generation in which it was accepted.
-    tokens: Arc<TtlCache<ClientKey, u64>>,
+    /// Each with what is cancelled when the cluster that accepted it is replaced.
+    tokens: Arc<TtlCache<ClientKey, CancellationToken>>,
     cluster: Breaker,
 }
 
-/// A token that a request carries, and the number of the generation in which the request was made: an answer that comes
-/// in a later generation may still be from the cluster before.
+/// A token that a request carries, and what is cancelled when the cluster is replaced: an answer that comes after that
+/// may still be from the cluster before.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
-    tokens: Arc<TtlCache<ClientKey, u64>>,
+    tokens: Arc<TtlCache<ClientKey, CancellationToken>>,
     token: ClientKey,
-    generation: u64,
+    replaced: CancellationToken,
 }
 
 impl KnownTokens {
@@ -43,20 +44,20 @@ impl KnownTokens {
 
     /// To be called before the request is sent.
     pub(super) fn show(&self, token: ClientKey) -> Shown {
-        Shown { tokens: self.tokens.clone(), token, generation: self.cluster.generation() }
+        Shown { tokens: self.tokens.clone(), token, replaced: self.cluster.current() }
     }
 }
 
 impl Shown {
-    /// Whether the cluster of the generation accepted the token recently.
+    /// Whether the cluster accepted the token recently.
     pub(super) fn is_known(&self) -> bool {
-        self.tokens.get(&self.token, Instant::now()) == Some(self.generation)
+        self.tokens.get(&self.token, Instant::now()).is_some_and(|replaced| !replaced.is_cancelled())
     }
 
     /// Records whether the answer shows that upstream accepted the token.
     pub(super) fn learn(self, status: StatusCode) {
-        let Self { tokens, token, generation } = self;
-        let accepted = || tokens.insert(token, generation, REMEMBERED);
+        let Self { tokens, token, replaced } = self;
+        let accepted = || tokens.insert(token, replaced, REMEMBERED);
         match status {
             StatusCode::UNAUTHORIZED => tokens.remove(&token),
             // Other errors may come from a component in front of authentication.

@@ -11,7 +11,6 @@ mod as_gateway;
 mod as_impersonator;
 mod known_tokens;
 mod probe;
-mod probing;
 mod strip;
 #[cfg(test)]
 mod tests;
@@ -36,7 +35,6 @@ pub use as_client::AsClient;
 pub use as_front_proxy::AsFrontProxy;
 pub use as_gateway::AsGateway;
 pub use as_impersonator::AsImpersonator;
-pub use probe::{NotBelieved, Verdict};
 
 use base::config::{Redacted, ServerAddress, is_clear_text};
 use base::fairness::{ClientKey, ConcurrencyLimit, Turn};
@@ -63,7 +61,7 @@ pub enum IdentityError {
     /// Upstream puts a user that is impersonated by that name into `system:unauthenticated`.
     #[error("system:anonymous cannot be impersonated: the API server would change its groups")]
     Anonymous,
-    /// The result of a probe: see [`NotBelieved`].
+    /// The result of a probe: see [`NotBelieved`](super::NotBelieved).
     #[error("the API server does not accept the gateway's front-proxy certificate")]
     NotBelieved,
     /// No probe has had a result yet.

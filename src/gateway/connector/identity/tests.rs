@@ -1,10 +1,6 @@
 //! What arrives at upstream under each identity: certificates and headers.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicU16, Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{FutureExt, future};
 use http::{HeaderValue, Version};
@@ -314,80 +310,6 @@ async fn a_request_is_impersonated_once() {
     let connector = Connector::new(&impersonating_gateway).unwrap();
     assert!(matches!(connector.as_impersonator(), Err(BuildError::Impersonates)));
     assert_eq!(connector.as_gateway().outbound(impersonating()).unwrap_err(), IdentityError::Impersonation);
-}
-
-#[tokio::test]
-async fn a_front_proxy_that_upstream_does_not_believe_is_not_used() {
-    let refusal =
-        |name: &str| format!("{{\"message\":\"x is forbidden: User \\\"{name}\\\" cannot create resource\"}}");
-    for believed in [true, false] {
-        let authority = Authority::new();
-        let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
-            let user = request.headers()["x-remote-user"].to_str().unwrap().to_owned();
-            let answer = refusal(if believed { &user } else { "front-proxy-client" });
-            async move { Response::builder().status(403).body(full(answer)).unwrap() }
-        })
-        .await;
-        let folder = tempfile::tempdir().unwrap();
-        let tasks = Tasks::new();
-        let proxy = Connector::new(&server.config)
-            .unwrap()
-            .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
-            .unwrap();
-        let another = NotBelieved::Another("front-proxy-client".to_owned());
-        assert_eq!(proxy.outbound(plain(), &jane()).err(), Some(IdentityError::Undecided));
-        assert_eq!(proxy.start(&tasks).await, if believed { Ok(()) } else { Err(another) });
-        let error = (!believed).then_some(IdentityError::NotBelieved);
-        assert_eq!(proxy.outbound(plain(), &jane()).err(), error);
-    }
-}
-
-#[tokio::test]
-async fn a_later_probe_answer_replaces_the_first() {
-    let authority = Authority::new();
-    let status = Arc::new(AtomicU16::new(500));
-    let answered = status.clone();
-    let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], move |request: Request<Incoming>| {
-        let user = request.headers()["x-remote-user"].to_str().unwrap().to_owned();
-        let groups = request.headers().get_all("x-remote-group").iter().map(|group| group.to_str().unwrap());
-        let info = serde_json::json!({"username": user, "groups": groups.collect::<Vec<_>>()});
-        let body = serde_json::json!({"status": {"userInfo": info}}).to_string();
-        let status = answered.load(Ordering::SeqCst);
-        async move { Response::builder().status(status).body(full(body)).unwrap() }
-    })
-    .await;
-    let folder = tempfile::tempdir().unwrap();
-    let tasks = Tasks::new();
-    let proxy = Connector::new(&server.config)
-        .unwrap()
-        .as_front_proxy(&authority.client("p").write(folder.path()), ProxyHeaders::default(), &tasks)
-        .unwrap();
-    assert_eq!(proxy.start(&tasks).await, Ok(()), "it may be believed later");
-    for (says, expected) in [
-        (500, Some(IdentityError::Undecided)),
-        (401, Some(IdentityError::NotBelieved)),
-        (500, Some(IdentityError::NotBelieved)),
-        (201, None),
-        (500, None),
-        // As of an older server that takes every client for the certificate's own user.
-        (404, Some(IdentityError::Undecided)),
-        (401, Some(IdentityError::NotBelieved)),
-    ] {
-        status.store(says, Ordering::SeqCst);
-        // Repeated, since advancing the clock may cut a request short.
-        for look in 0..1000 {
-            if proxy.outbound(plain(), &jane()).err() == expected {
-                break;
-            }
-            if look % 50 == 0 {
-                tokio::time::pause();
-                tokio::time::advance(Duration::from_secs(61)).await;
-                tokio::time::resume();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(proxy.outbound(plain(), &jane()).err(), expected, "{says}");
-    }
 }
 
 #[tokio::test]

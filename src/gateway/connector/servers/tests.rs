@@ -5,8 +5,8 @@ use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
 use crate::connector::{
-    acceptance::{Acceptance, AcceptanceState},
-    breaker::Breaker,
+    NotBelieved, Verdict, acceptance::Acceptance, breaker::Breaker, client_certificate::Presented,
+    test_authority::certified,
 };
 
 fn servers(addresses: &[String]) -> Servers {
@@ -230,27 +230,25 @@ async fn connected_with(servers: &Servers, acceptance: Option<Acceptance>) -> Re
     connected.map(|(_, held)| held.index).map_err(|error| error.to_string())
 }
 
+/// By which of two servers an identity is accepted.
+fn accepted_by(servers: &[usize]) -> Acceptance {
+    let names = ["a", "b"].map(str::to_owned).to_vec();
+    let acceptance = Acceptance::new(names, true, Presented::new(certified("proxy")), Breaker::default());
+    servers.iter().for_each(|server| acceptance.note(*server, &Verdict::Accepted, Instant::now()));
+    acceptance
+}
+
 #[tokio::test]
 async fn only_servers_that_accept_an_identity_get_its_connections() {
     let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
     servers.found(vec![ready("v1"), ready("v1")]);
-    let (cluster, mut held) = (Breaker::default(), Vec::new());
-    let acceptance = Acceptance::undecided(2, cluster.clone());
-    assert_eq!(acceptance.best(), AcceptanceState::Undecided);
-    acceptance.note(0, AcceptanceState::Refused, acceptance.generation());
-    assert_eq!(acceptance.best(), AcceptanceState::Refused);
-    acceptance.note(1, AcceptanceState::Accepted, acceptance.generation());
+    let (acceptance, mut held) = (accepted_by(&[1]), Vec::new());
     for _ in 0..10 {
         assert_eq!(connected_with(&servers, Some(acceptance.clone())).await, Ok(1));
         // The other one has fewer connections.
         held.push(servers.hold(Choice::Only(1), &[]).unwrap());
     }
-    let before = acceptance.generation();
-    cluster.trip();
-    assert_eq!((acceptance.best(), acceptance.others()), (AcceptanceState::Undecided, vec![0, 1]), "another cluster");
-    acceptance.note(1, AcceptanceState::Accepted, before);
-    assert_eq!(acceptance.best(), AcceptanceState::Undecided, "the cluster before has said so");
 }
 
 #[tokio::test]
@@ -280,10 +278,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
     let servers = servers(&addresses);
     servers.found(vec![ready("v1"), ready("v1")]);
-    let acceptance = Acceptance::undecided(2, Breaker::default());
-    for server in [0, 1] {
-        acceptance.note(server, AcceptanceState::Accepted, acceptance.generation());
-    }
+    let acceptance = accepted_by(&[0, 1]);
     let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance: Some(acceptance.clone()) };
     let (first, known) = (Arc::new(std::sync::OnceLock::new()), acceptance.clone());
     let opened = first.clone();
@@ -291,7 +286,7 @@ async fn a_server_that_stops_accepting_an_identity_meanwhile_does_not_keep_the_c
         let address = address.authority().unwrap().as_str().to_owned();
         let server = addresses.iter().position(|known| *known == address).unwrap();
         if *opened.get_or_init(|| server) == server {
-            known.note(server, AcceptanceState::Refused, known.generation());
+            known.note(server, &Verdict::Refused(NotBelieved::Unknown), Instant::now());
         }
         Box::pin(async move { Ok(tokio::net::TcpStream::connect(address).await?) })
     };
