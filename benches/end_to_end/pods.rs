@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Result;
 use http::Method;
+use load::workload;
 use serde_json::{Value, json};
 use tokio::{
     task::JoinSet,
@@ -53,7 +54,7 @@ pub(crate) async fn seed(endpoint: &Endpoint, sizes: &Sizes) -> Result<()> {
                 let path = path(&sizes, index);
                 let (collection, _) = path.rsplit_once('/').unwrap_or_default();
                 connection.write(Method::POST, collection, &pod(&sizes, index)).await?;
-                connection.write(Method::PATCH, &format!("{path}/status"), &status(index)).await?;
+                connection.write(Method::PATCH, &format!("{path}/status"), &workload::status(index)).await?;
             }
         });
     }
@@ -110,63 +111,11 @@ pub(crate) async fn until(limit: Duration, done: impl Fn() -> bool) {
     }
 }
 
+/// A pod as `kube-fanout load` makes them, which compresses as those of production clusters do.
 pub(crate) fn pod(sizes: &Sizes, index: usize) -> Value {
-    let (application, tier) = (index % APPLICATIONS, ["web", "db", "cache"][index % 3]);
-    let (hash, name) = (format!("{application:08x}"), format!("pod-{}", index / sizes.namespaces));
-    let setting = |number: usize| {
-        let value = format!("value-{number}-of-{name}-with-some-more-text");
-        json!({"name": format!("SETTING_{number}"), "value": value})
-    };
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {"app": format!("app-{application}"), "tier": tier,
-                "pod-template-hash": hash, "topology.kubernetes.io/zone": format!("zone-{}", index % 3)},
-            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "9090",
-                "checksum/config": format!("{index:064x}")},
-            "ownerReferences": [{
-                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("app-{application}-{hash}"),
-                "uid": format!("00000000-0000-4000-8000-{application:012x}"),
-                "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {
-            "nodeName": format!("node-{}", index % sizes.nodes()),
-            "containers": [
-                {
-                    "name": "main", "image": "images.example.com/app/main:1.2.3", "command": ["/bin/app", "--serve"],
-                    "env": (0..12).map(setting).collect::<Vec<_>>(),
-                    "ports": [{"containerPort": 8080, "name": "http"}, {"containerPort": 9090, "name": "metrics"}],
-                    "resources": {
-                        "requests": {"cpu": "250m", "memory": "256Mi"},
-                        "limits": {"cpu": "1", "memory": "512Mi"},
-                    },
-                    "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10},
-                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
-                    "volumeMounts": [
-                        {"name": "config", "mountPath": "/etc/app"},
-                        {"name": "data", "mountPath": "/data"},
-                    ],
-                },
-                {"name": "proxy", "image": "images.example.com/mesh/proxy:9", "args": ["--log-level=info"],
-                    "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}}},
-            ],
-            "volumes": [
-                {"name": "config", "configMap": {"name": format!("app-{application}")}},
-                {"name": "data", "emptyDir": {}},
-            ],
-            "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "apps", "effect": "NoSchedule"}],
-            "nodeSelector": {"pool": "apps"},
-        },
-    })
-}
-
-fn status(index: usize) -> Value {
-    let time = "2026-01-01T00:00:00Z";
-    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": time});
-    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
-    let ip = format!("10.{}.{}.{}", index >> 16 & 255, index >> 8 & 255, index & 255);
-    json!({"status": {"phase": "Running", "podIP": ip, "startTime": time, "conditions": conditions}})
+    let mut pod = workload::pod(index % APPLICATIONS, index);
+    pod["metadata"]["name"] = format!("pod-{}", index / sizes.namespaces).into();
+    pod["metadata"]["labels"]["tier"] = ["web", "db", "cache"][index % 3].into();
+    pod["spec"]["nodeName"] = format!("node-{}", index % sizes.nodes()).into();
+    pod
 }

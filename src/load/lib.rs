@@ -7,7 +7,8 @@
 //!
 //! The tool is a client like any other: it uses nothing of the gateway, so that it measures what clients see.
 //!
-//! [`Connection`] and [`Splitter`] are also the client of measurements that no profile describes (`benches`).
+//! [`Connection`] and [`Splitter`] are also the client of measurements that no profile describes (`benches`), and
+//! [`workload`] has the pods of both.
 
 mod assertion;
 mod channel;
@@ -50,6 +51,7 @@ mod turn;
 mod version;
 mod waits;
 mod watch;
+pub mod workload;
 
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     frames::{SENT, stamp},
     profile::{ChurnResource, ChurnWork},
+    workload,
 };
 
 /// The label of all objects of the tool.
@@ -17,6 +18,8 @@ pub(super) const RUN: &str = "load.kube-fanout.io/run";
 pub(super) const NO_SCHEDULER: &str = "load.kube-fanout.io";
 /// The prefix of the names of nodes, which do not exist.
 const NODE: &str = "load-node-";
+/// The number of applications to which pods belong.
+const APPLICATIONS: usize = 50;
 /// The words of filler text, which compresses about as well as real objects do.
 const WORDS: [&str; 8] = ["service", "endpoint", "example", "internal", "timeout", "retries", "zone", "8080"];
 
@@ -54,22 +57,27 @@ pub(super) fn number(text: &str) -> Option<usize> {
 /// Object `index` with the timestamp `now`.
 pub(super) fn object(work: &ChurnWork, run: &str, name: &str, index: usize, now: u64) -> Value {
     let mut rng = Rng::with_seed(index as u64);
-    let labels: Value = labels(run).into_iter().collect();
     let mut object = match work.resource {
-        ChurnResource::ConfigMaps => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}}),
+        ChurnResource::ConfigMaps => json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {},
+            "metadata": {"name": name, "labels": {}, "annotations": {}},
+        }),
         ChurnResource::Pods => pod(work.nodes, name, index),
     };
-    object["metadata"] = json!({
-        "name": name,
-        "namespace": namespace_name(run),
-        "labels": labels,
-        "annotations": {SENT: stamp(now, run)},
-    });
+    object["metadata"]["namespace"] = namespace_name(run).into();
+    object["metadata"]["annotations"][SENT] = stamp(now, run).into();
+    for (key, value) in labels(run) {
+        object["metadata"]["labels"][key] = value.into();
+    }
     let bytes = usize::try_from(work.bytes).unwrap_or(usize::MAX);
     let missing = bytes.saturating_sub(object.to_string().len() + "{\"filling\":\"\"}".len());
     match work.resource {
         ChurnResource::ConfigMaps => object["data"]["filling"] = filling(&mut rng, missing).into(),
-        ChurnResource::Pods => object["spec"]["containers"][0]["env"] = variables(&mut rng, missing),
+        ChurnResource::Pods => {
+            if let Value::Array(env) = &mut object["spec"]["containers"][0]["env"] {
+                env.extend(variables(&mut rng, missing));
+            }
+        }
     }
     object
 }
@@ -80,28 +88,11 @@ pub(super) fn change(run: &str, now: u64) -> Value {
 }
 
 fn pod(nodes: usize, name: &str, index: usize) -> Value {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "spec": {
-            "schedulerName": NO_SCHEDULER,
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": false,
-            "containers": [
-                {
-                    "name": "main", "image": "registry.example/app/main:v1.2.3",
-                    "ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9090}],
-                    "resources": {
-                        "requests": {"cpu": "250m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "512Mi"},
-                    },
-                    "livenessProbe": {"httpGet": {"path": "/livez", "port": 8080}, "periodSeconds": 10},
-                    "readinessProbe": {"httpGet": {"path": "/readyz", "port": 8080}, "periodSeconds": 5},
-                    "volumeMounts": [{"name": "config", "mountPath": "/etc/app"}],
-                },
-                {"name": "proxy", "image": "registry.example/mesh/proxy:v9", "args": ["--log-level=info"]},
-            ],
-            "volumes": [{"name": "config", "configMap": {"name": format!("{name}-config")}}],
-        },
-    });
+    let mut pod = workload::pod(index % APPLICATIONS, index);
+    pod["metadata"]["name"] = name.into();
+    pod["spec"]["schedulerName"] = NO_SCHEDULER.into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    pod["spec"]["automountServiceAccountToken"] = false.into();
     if nodes > 0 {
         pod["spec"]["nodeName"] = node_name(index % nodes).into();
     }
@@ -109,7 +100,7 @@ fn pod(nodes: usize, name: &str, index: usize) -> Value {
 }
 
 /// Environment variables of about `bytes` bytes. They are few, since the server lists each of them in `managedFields`.
-fn variables(rng: &mut Rng, bytes: usize) -> Value {
+fn variables(rng: &mut Rng, bytes: usize) -> Vec<Value> {
     const EACH: usize = 400;
     let variable = |index: usize| json!({"name": format!("SETTING_{index}"), "value": filling(rng, EACH - 35)});
     (0..bytes / EACH).map(variable).collect()
