@@ -53,7 +53,7 @@
 //! | resource version | [`apimachinery::ResourceVersion`] | a number that upstream assigns; compared only within one resource |
 //! | freshness | [`apimachinery::Freshness`], [`apimachinery::WatchStart`] | what `resourceVersion` and `resourceVersionMatch` mean, parsed once |
 //! | object | [`store::Object`] | an object's bytes, its key, version, labels and selectable fields |
-//! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects; all objects at one version. Both are immutable and shared |
+//! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects, kept as text or, if they do not change, compressed in one [`store::Block`]; all objects at one version. Both are immutable and shared |
 //! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of changes, with the snapshot after each |
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |

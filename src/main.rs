@@ -258,7 +258,7 @@ fn execute(command: Command) -> anyhow::Result<ExitCode> {
 
 fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let RunArgs { config, kubeconfig, context, listen, admin_listen } = args;
-    let overrides = Overrides { kubeconfig, context, listen, admin_listen };
+    let overrides = Overrides { kubeconfig, context, listen, admin_listen, memory: config::memory_limit() };
     let (file, config) = match config {
         Some(path) => ConfigFile::load(path, overrides).map(|(file, config)| (Some(file), config))?,
         None => (None, Config::defaults(&overrides).map_err(LoadError::Invalid)?),

@@ -1,6 +1,6 @@
 //! An informer as it runs in a pod. It finds its API server by `KUBECONFIG`, or by `KUBERNETES_SERVICE_HOST`,
 //! `KUBERNETES_SERVICE_PORT` and the files of its service account, prints the number of pods, and ends when it is told
-//! of the pod that its argument names.
+//! of the pod that its argument names. A second argument is the namespace to follow alone.
 
 use std::{
     env,
@@ -20,7 +20,11 @@ use kube::{
 async fn main() -> anyhow::Result<()> {
     let awaited = env::args().nth(1).context("the name of a pod is missing")?;
     let client = Client::try_from(Config::infer().await?)?;
-    let mut events = pin!(watcher(Api::<Pod>::all(client), watcher::Config::default()).default_backoff());
+    let pods: Api<Pod> = match env::args().nth(2) {
+        Some(namespace) => Api::namespaced(client, &namespace),
+        None => Api::all(client),
+    };
+    let mut events = pin!(watcher(pods, watcher::Config::default()).default_backoff());
     let mut known = 0_usize;
     while let Some(event) = events.next().await {
         match event {

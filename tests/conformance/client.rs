@@ -28,7 +28,7 @@ pub(crate) struct Endpoint {
     pub(crate) base: String,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// Sent with every request.
-    token: Option<&'static str>,
+    token: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,12 @@ impl Endpoint {
     /// As the admin.
     pub(crate) fn direct(base: &str, authority: &Path) -> Result<Self> {
         let tls = tls_config(Some(authority), None)?;
-        Ok(Self { token: Some(ADMIN_TOKEN), ..Self::new(base, tls, Protocol::Http1) })
+        Ok(Self { token: Some(ADMIN_TOKEN.to_owned()), ..Self::new(base, tls, Protocol::Http1) })
+    }
+
+    /// As the account of a token.
+    pub(crate) fn with_token(base: &str, authority: &Path, token: &str) -> Result<Self> {
+        Ok(Self { token: Some(token.to_owned()), ..Self::showing(base, authority, None, Protocol::Http1)? })
     }
 
     pub(crate) fn plain(base: &str) -> Result<Self> {
@@ -94,7 +99,7 @@ impl Endpoint {
     /// The head of the response; the body is still to be read.
     pub(crate) async fn open(&self, ask: &Ask) -> Result<Response<Incoming>> {
         let mut request = Request::builder().method(&ask.method).uri(format!("{}{}", self.base, ask.path));
-        if let Some(token) = self.token {
+        if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
         for (name, value) in &ask.headers {

@@ -120,11 +120,11 @@ impl Gateway {
         let config = certificates.folder.join(format!("{name}.yaml"));
         fs::write(
             &config,
-            format!(
+            cold(format!(
                 "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\n{fields}\n\
                  admin: {{address: \"127.0.0.1:0\"}}\n{}\n",
                 logging(),
-            ),
+            )),
         )?;
         let seen = Arc::new(Mutex::new(Seen::default()));
         let child = launched(&config, &seen).await?;
@@ -228,7 +228,8 @@ impl Gateway {
         self.serves(&Ask::get(path).header("accept", accept)).await
     }
 
-    async fn serves(&self, ask: &Ask) -> Result<()> {
+    /// Returns when the request is answered from memory.
+    pub(crate) async fn serves(&self, ask: &Ask) -> Result<()> {
         let started = Instant::now();
         loop {
             let agent = unique_agent("warm");
@@ -270,7 +271,17 @@ fn write_config(path: &Path, upstream: &str, address: &str, fields: &str) -> Res
          upstream: {upstream}\n{}\n{fields}\n",
         logging(),
     );
-    Ok(fs::write(path, text)?)
+    Ok(fs::write(path, cold(text))?)
+}
+
+/// Lets everything be compressed at once, and inflated by each reader, if that is to be tested.
+fn cold(text: String) -> String {
+    const FIELD: &str = "compressAfter: 0s";
+    match std::env::var_os("KUBE_FANOUT_COLD") {
+        None => text,
+        Some(_) if text.contains("\ncache: {") => text.replace("\ncache: {", &format!("\ncache: {{{FIELD}, ")),
+        Some(_) => format!("{text}cache: {{{FIELD}}}\n"),
+    }
 }
 
 /// Starts the gateway, and returns when it serves.

@@ -5,7 +5,15 @@ use std::collections::HashMap;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::{Side, cases, client::version_of, report::Tally, wire};
+use crate::{
+    Side,
+    cases::{self, Case},
+    client::version_of,
+    gateway::Gateway,
+    report::Tally,
+    servers::Server,
+    wire,
+};
 
 /// A collection to read, one of its objects, and a namespace's part of it if it is namespaced.
 pub(crate) struct Collection {
@@ -392,6 +400,27 @@ pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     cases::compare_all(cases, &side.server.endpoint, &side.gateway, !side.server.has_watch_list).await
 }
 
+/// Those of these resources that have one of the namespace `conf`, about that alone.
+pub(crate) async fn of_namespace(
+    server: &Server,
+    gateway: &Gateway,
+    collections: impl Iterator<Item = &Collection>,
+) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
+    for collection in collections.filter(|collection| collection.all != collection.part) {
+        let is_custom = collection.all.contains("conf.example.com");
+        let values = values_at(server, gateway, collection, collection.part).await?;
+        cases.extend(cases::table(GENERIC, &values)?);
+        if !is_custom {
+            cases.extend(cases::table(PROTOBUF, &values)?);
+        }
+        if server.has_watch_list {
+            cases.extend(cases::table(CURRENT, &values)?);
+        }
+    }
+    Ok(cases)
+}
+
 /// Custom resources on the current library.
 pub(crate) async fn custom(side: &Side) -> Result<Tally> {
     let mut cases = Vec::new();
@@ -409,13 +438,23 @@ pub(crate) async fn custom(side: &Side) -> Result<Tally> {
 }
 
 async fn values(side: &Side, collection: &Collection) -> Result<HashMap<&'static str, String>> {
-    side.gateway.warm(collection.all).await?;
+    values_at(&side.server, &side.gateway, collection, collection.all).await
+}
+
+/// The values for rows about the collection at that path: all of it, or a namespace's part.
+async fn values_at(
+    server: &Server,
+    gateway: &Gateway,
+    collection: &Collection,
+    path: &str,
+) -> Result<HashMap<&'static str, String>> {
+    gateway.warm(path).await?;
     // Custom resources are answered in JSON, once the gateway knows that they have no protobuf.
-    side.gateway.warm_as(collection.all, &format!("{}, application/json", wire::CONTENT)).await?;
-    let list: Value = side.gateway.endpoint.json(&format!("{}?resourceVersion=0", collection.all)).await?;
-    let object = side.server.endpoint.json(&format!("{}/{}", collection.part, collection.object)).await?;
+    gateway.warm_as(path, &format!("{}, application/json", wire::CONTENT)).await?;
+    let list: Value = gateway.endpoint.json(&format!("{path}?resourceVersion=0")).await?;
+    let object = server.endpoint.json(&format!("{}/{}", collection.part, collection.object)).await?;
     Ok(HashMap::from([
-        ("c", collection.all.to_owned()),
+        ("c", path.to_owned()),
         ("p", collection.part.to_owned()),
         ("name", collection.object.to_owned()),
         ("g", version_of(&list).to_string()),

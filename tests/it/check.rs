@@ -12,9 +12,16 @@ use crate::harness::{
 };
 
 /// The exit code and all lines of a check.
-async fn checked(config: &Path, options: &[&str]) -> (Option<i32>, String) {
+async fn all_of_check(config: &Path, options: &[&str]) -> (Option<i32>, String) {
     let output = finished(kube_fanout(&["check", "--config"]).arg(config).args(options)).await;
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+/// The same without the note of what this machine's memory comes to.
+async fn checked(config: &Path, options: &[&str]) -> (Option<i32>, String) {
+    let (code, text) = all_of_check(config, options).await;
+    let lines = text.lines().filter(|line| !line.contains("cache.bytes: "));
+    (code, lines.map(|line| format!("{line}\n")).collect())
 }
 
 /// The same for a configuration with these fields in front of a server. Its `upstream` is in line 4.
@@ -55,6 +62,16 @@ async fn names_of_resources_are_checked_offline_and_online() {
         assert!(text.lines().any(|line| line.contains(words) && line.ends_with(meant)), "{words}, {meant} in {text}");
     }
     assert!(!text.contains("note:"), "the server says more: {text}");
+}
+
+#[tokio::test]
+async fn what_caches_may_take_on_this_machine_is_noted() {
+    let gateway = Process::start("").await;
+    let (code, text) = all_of_check(&gateway.config.0, &[]).await;
+    assert_eq!((code, text.lines().count()), (Some(0), 2), "{text}");
+    // Depends on where the tests run.
+    let has_limit = text.contains("for caches, of a memory limit of");
+    assert!(has_limit || text.contains("not set, and there is no memory limit here"), "{text}");
 }
 
 #[tokio::test]

@@ -222,7 +222,7 @@ async fn a_gateway_without_news_from_upstream_becomes_unready() {
 #[tokio::test]
 async fn prewarmed_caches_are_filled_at_the_start_and_kept() {
     let world = World::start_with(Sim::new(), |config| {
-        config.cache.prewarm = vec![pods()];
+        config.cache.prewarm = vec![pods().into()];
         config.cache.idle_timeout = Duration::from_secs(60);
     })
     .await;
@@ -239,7 +239,7 @@ async fn a_prewarmed_resource_is_cached_soon_after_the_right_for_it_is_granted()
     let services = Some("apiservices.apiregistration.k8s.io".to_owned());
     sim.refuse(Refusal { resource: services, status: 403, ..Refusal::default() });
     let world = World::start_with(sim, |config| {
-        config.cache.prewarm = vec![GroupResource { group: "apps".into(), resource: "deployments".into() }];
+        config.cache.prewarm = vec![GroupResource { group: "apps".into(), resource: "deployments".into() }.into()];
     })
     .await;
     let is_told = async || {

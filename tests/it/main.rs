@@ -17,6 +17,8 @@ mod bridge;
 mod check;
 // Caches that are being filled.
 mod cold;
+// Objects that are kept compressed.
+mod compressed;
 // Answers in gzip.
 mod compression;
 // Reads that take much CPU.
@@ -50,6 +52,8 @@ mod load_profiles;
 mod load_same_cluster;
 // Caches that are started and stopped, drains.
 mod life;
+// What caches may take.
+mod memory;
 // Files that are written.
 mod no_files;
 // Gateways that ask each other for their state.
@@ -63,6 +67,8 @@ mod redefined;
 // A cluster that is replaced by another one.
 mod replaced;
 mod restart;
+// Caches of what clients ask for: namespaces, nodes.
+mod requested;
 // Watches that start upstream and are resumed from memory.
 mod resumption;
 // Contents that are never logged.

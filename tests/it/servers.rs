@@ -327,7 +327,7 @@ async fn caches_are_filled_soon_after_a_server_has_come_into_use() {
     let address = server.address.to_string().parse().unwrap();
     let gateway = Gateway::start_with("http://127.0.0.1:1", |config| {
         config.servers = vec![address];
-        config.cache.prewarm = vec![GroupResource { group: "".into(), resource: "pods".into() }];
+        config.cache.prewarm = vec![GroupResource { group: "".into(), resource: "pods".into() }.into()];
     })
     .await;
     let checks = || sim.counts().requests("list", "namespaces");

@@ -19,6 +19,11 @@ use kube_fanout::{
 };
 use tokio::runtime::{Handle, RuntimeMetrics};
 
+use crate::{
+    settings::Settings,
+    writer::{APPS, NAMESPACES},
+};
+
 /// Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Open(Arc<[OfGateway]>);
@@ -32,6 +37,8 @@ struct OfGateway {
     is_delegated: bool,
     /// Of its `upstream.servers`.
     servers: usize,
+    /// The watches that it may keep for itself.
+    kept: usize,
 }
 
 /// What is counted as long as it is held.
@@ -57,6 +64,7 @@ pub(crate) struct Counts {
     watches: usize,
     is_delegated: bool,
     servers: usize,
+    kept: usize,
 }
 
 /// Tasks of a gateway that has nothing to do, for example to accept connections; with delegated clients there is one
@@ -72,25 +80,28 @@ const SERVER_CONNECTIONS: usize = 2;
 const SERVER_TASKS: usize = SERVER_CONNECTIONS + 1;
 
 impl Counts {
-    /// Whether everything that a gateway has open is for itself: one watch at most, and its connection; and with
-    /// `upstream.servers` a task that checks them, and connections for that.
+    /// Whether everything that a gateway has open is for itself: one watch at most, or one for each namespace of its
+    /// Role and each node there, and their connections; and with `upstream.servers` a task that checks them, and
+    /// connections for that.
     pub(crate) fn is_at_rest(self) -> bool {
-        let Self { tasks, connections, watches, is_delegated, servers } = self;
+        let Self { tasks, connections, watches, is_delegated, servers, kept } = self;
         let checks = usize::from(servers > 0) + servers * SERVER_TASKS;
         let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks;
-        watches <= 1 && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
+        watches <= kept && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
     }
 }
 
 impl Open {
-    /// Of gateways with these configurations.
-    pub(crate) fn new(gateways: &[Config]) -> Self {
+    /// Of the gateways of a run.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let kept = if settings.has_roles { NAMESPACES.len() * (1 + APPS.len()) } else { 1 };
         let of = |config: &Config| OfGateway {
+            kept,
             is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
             servers: config.servers.len(),
             ..OfGateway::default()
         };
-        Self(gateways.iter().map(of).collect())
+        Self(settings.gateways.iter().map(of).collect())
     }
 
     /// A gateway starts, in the current runtime.
@@ -114,10 +125,10 @@ impl Open {
     }
 
     pub(crate) fn counts(&self, gateway: usize) -> Counts {
-        let OfGateway { runtime, connections, watches, is_delegated, servers } = &self.0[gateway];
+        let OfGateway { runtime, connections, watches, is_delegated, servers, kept } = &self.0[gateway];
         let tasks = runtime.lock().unwrap().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
         let [connections, watches] = [connections, watches].map(|counter| counter.load(Relaxed));
-        Counts { tasks, connections, watches, is_delegated: *is_delegated, servers: *servers }
+        Counts { tasks, connections, watches, is_delegated: *is_delegated, servers: *servers, kept: *kept }
     }
 
     /// What is used of the limits of all gateways, which share a process, but by what they have for themselves: each
@@ -153,7 +164,7 @@ impl<B: Body + Unpin> Body for WatchBody<B> {
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tasks, connections, watches, is_delegated, servers } = self;
+        let Self { tasks, connections, watches, is_delegated, servers, .. } = self;
         write!(formatter, "{tasks} tasks, {connections} connections and {watches} watches at API servers, ")?;
         write!(formatter, "with {servers} upstream.servers, delegated clients: {is_delegated}")
     }

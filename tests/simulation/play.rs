@@ -22,7 +22,7 @@ use crate::{
     selection::Selection,
     settings::Settings,
     world::{API_SERVERS, CutOff, GATEWAYS, World, api_server, gateway, selection},
-    writer::write,
+    writer::{NAMESPACES, write},
 };
 
 const INFORMERS: usize = 12;
@@ -58,6 +58,9 @@ pub(crate) fn play(seed: u64) -> String {
     let sim = Sim::with_history(settings.history);
     sim.set_features(settings.features);
     sim.lag_caches(&LAGS);
+    if settings.has_roles {
+        sim.grant_only(Some(&NAMESPACES));
+    }
     let world = World {
         sim: sim.clone(),
         record: Record::default(),
@@ -65,13 +68,13 @@ pub(crate) fn play(seed: u64) -> String {
         forwarded: Arc::default(),
         edition: Rc::default(),
         cut_off: CutOff::default(),
-        open: Open::new(&settings.gateways),
+        open: Open::new(&settings),
     };
     let director = Director::new();
     let mut network = network(seed);
     let up = (0..API_SERVERS).map(|number| api_server_host(&mut network, &world, number)).collect();
     let rolled = (0..GATEWAYS).map(|number| gateway_host(&mut network, &settings, &world.open, number)).collect();
-    clients(&mut network, &world, &director, &mut rng);
+    clients(&mut network, &world, &director, settings.has_roles, &mut rng);
     let servers = Servers::new(network, &world, up, rolled);
     let elapsed =
         Play { servers, record: world.record.clone(), has_upgrades: settings.has_upgrades, rng }.direct(&director);
@@ -107,26 +110,28 @@ fn gateway_host(network: &mut turmoil::Sim<'_>, settings: &Settings, open: &Open
 }
 
 /// Starts all clients, and the writer.
-fn clients(network: &mut turmoil::Sim<'_>, world: &World, director: &Director, rng: &mut Rng) {
+fn clients(network: &mut turmoil::Sim<'_>, world: &World, director: &Director, has_roles: bool, rng: &mut Rng) {
     network.client("writer", write(world.clone(), rng.fork(), director.phases()));
     let client = |name: String, selection: &Selection, rng: &mut Rng| {
         let (lists, watches) = (selection.accept_list(), selection.accept_watch());
         Client { name, world: world.clone(), gateway: None, lists, watches, is_http2: rng.u32(..3) == 0 }
     };
     for number in 0..INFORMERS {
-        let (name, selection) = (format!("informer-{number}"), selection(rng));
+        let (name, selection) = (format!("informer-{number}"), selection(has_roles, rng));
         let client = client(name.clone(), &selection, rng);
         network.client(name, follow(client, selection, director.phases()));
     }
     for number in 0..READERS {
-        let (name, selection) = (format!("reader-{number}"), selection(rng));
+        let (name, selection) = (format!("reader-{number}"), selection(has_roles, rng));
         let client = client(name.clone(), &selection, rng);
         network.client(name, Reader::new(client, selection, rng.fork()).read(director.phases()));
     }
     for number in 0..GATEWAYS {
         let name = format!("{PROBE}{number}");
-        let client = Client { gateway: Some(number), ..client(name.clone(), &Selection::pods(), rng) };
-        network.client(name, probe(client, director.phases()));
+        let selection = Selection::pods();
+        let selection = if has_roles { selection.in_namespace(NAMESPACES[0]) } else { selection };
+        let client = Client { gateway: Some(number), ..client(name.clone(), &selection, rng) };
+        network.client(name, probe(client, selection, director.phases()));
     }
 }
 

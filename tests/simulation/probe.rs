@@ -19,7 +19,7 @@ pub(crate) const PROBE: &str = "probe-";
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Looks in each calm, and after each restore.
-pub(crate) async fn probe(client: Client, mut phases: Phases) -> turmoil::Result {
+pub(crate) async fn probe(client: Client, selection: Selection, mut phases: Phases) -> turmoil::Result {
     loop {
         let phase = phases.now();
         match phase {
@@ -29,11 +29,13 @@ pub(crate) async fn probe(client: Client, mut phases: Phases) -> turmoil::Result
             }
             Phase::Calm => {
                 let what = format!("{}: an answer from memory, as the newest program writes it", client.name);
-                within(&what, is_at_rest(&client)).await;
+                within(&what, is_at_rest(&client, &selection)).await;
             }
             Phase::Resting => has_closed(&client).await,
             Phase::Over => {}
-            Phase::Restored => within("an answer from memory, of the restored storage", has_noticed(&client)).await,
+            Phase::Restored => {
+                within("an answer from memory, of the restored storage", has_noticed(&client, &selection)).await
+            }
         }
         if !phases.done_with(phase).await {
             return Ok(());
@@ -42,10 +44,10 @@ pub(crate) async fn probe(client: Client, mut phases: Phases) -> turmoil::Result
 }
 
 /// Waits until reads are answered from memory, with what the newest program writes.
-async fn is_at_rest(client: &Client) {
+async fn is_at_rest(client: &Client, selection: &Selection) {
     loop {
         client.world.was_forwarded(&client.name);
-        if let Some(list) = list(client).await {
+        if let Some(list) = list(client, selection).await {
             let edition = client.world.edition.get();
             let is_new = list["items"].as_array().unwrap().iter().all(|object| edition_of(object) == edition);
             if is_new && !client.world.was_forwarded(&client.name) {
@@ -69,10 +71,10 @@ async fn has_closed(client: &Client) {
 }
 
 /// Waits until the gateway no longer answers with a version that upstream does not have.
-async fn has_noticed(client: &Client) {
+async fn has_noticed(client: &Client, selection: &Selection) {
     loop {
         client.world.was_forwarded(&client.name);
-        if let Some(list) = list(client).await
+        if let Some(list) = list(client, selection).await
             && !client.world.was_forwarded(&client.name)
         {
             let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -84,7 +86,7 @@ async fn has_noticed(client: &Client) {
     }
 }
 
-async fn list(client: &Client) -> Option<Value> {
-    let answer = client.get(&Selection::pods().path("resourceVersion=0")).await;
+async fn list(client: &Client, selection: &Selection) -> Option<Value> {
+    let answer = client.get(&selection.path("resourceVersion=0")).await;
     if answer.status == 200 { serde_json::from_slice(&answer.body).ok() } else { None }
 }

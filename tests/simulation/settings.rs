@@ -5,8 +5,8 @@ use std::{fmt, time::Duration};
 use fastrand::Rng;
 use kube_fanout::{
     config::{
-        Address, ClientsConfig, Config, ListenerConfig, MostRecentReads, MostRecentWatch, Overrides, PeersConfig,
-        StaleWatches,
+        Address, CacheScope, ClientsConfig, Config, ListenerConfig, MostRecentReads, MostRecentWatch, Overrides,
+        PeersConfig, StaleWatches,
     },
     sim::Features,
 };
@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     /// Whether API servers are upgraded one after another. Then each gateway has all its connections to one of them:
     /// else it cannot know which program filled a cache (the chapter `consistency`).
     pub(crate) has_upgrades: bool,
+    /// Whether rights end at namespaces: those of the gateways and those of clients. All clients then read namespaces.
+    pub(crate) has_roles: bool,
     pub(crate) gateways: Vec<Config>,
 }
 
@@ -39,8 +41,14 @@ impl Settings {
         let clients = if rng.bool() { delegated::clients(REVIEWED, REVIEWED) } else { ClientsConfig::default() };
         let has_upgrades = rng.u32(..3) == 0;
         let mut gateways: Vec<_> = (0..GATEWAYS).map(|_| gateway(clients.clone(), rng)).collect();
-        let (has_peers, has_servers) = (rng.bool(), !has_upgrades && rng.bool());
+        let has_roles = rng.u32(..4) == 0;
+        // Which servers are of one cluster is asked about the namespace kube-system, which no Role grants.
+        let (has_peers, has_servers) = (rng.bool(), !has_upgrades && !has_roles && rng.bool());
         for config in &mut gateways {
+            if has_roles {
+                // Beyond fewer, namespaces are forwarded.
+                config.cache.scopes_per_resource = 64;
+            }
             if has_peers {
                 config.cache.peers = Some(PeersConfig { addresses: vec![PEERS.parse().unwrap()], ca: None });
             }
@@ -50,7 +58,7 @@ impl Settings {
                 config.servers = servers.into_iter().map(|number| server_address(number).parse().unwrap()).collect();
             }
         }
-        Self { features, history, has_upgrades, gateways }
+        Self { features, history, has_upgrades, has_roles, gateways }
     }
 
     /// Whether gateways send reviews of clients to upstream.
@@ -66,7 +74,13 @@ impl fmt::Display for Settings {
         let upgrades = if self.has_upgrades { ", upgrades" } else { "" };
         let peers = if self.gateways[0].cache.peers.is_some() { ", peers" } else { "" };
         let servers: Vec<_> = self.gateways.iter().map(|config| config.servers.len()).collect();
-        write!(formatter, "{clients}{upstream}{upgrades}{peers}, servers {servers:?}, history of {}", self.history)
+        let roles = if self.has_roles { ", roles" } else { "" };
+        let scopes: Vec<_> = self.gateways.iter().map(|config| config.cache.scope).collect();
+        write!(
+            formatter,
+            "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, history of {}",
+            self.history
+        )
     }
 }
 
@@ -92,6 +106,14 @@ fn gateway(clients: ClientsConfig, rng: &mut Rng) -> Config {
         config.cache.max_staleness = Some(Duration::from_secs(100));
         config.cache.stale_watches = StaleWatches::End;
     }
+    if rng.u32(..3) == 0 {
+        config.cache.scope = CacheScope::Requested;
+        config.cache.scopes_per_resource = *rng.choice(&[1, 2, 64]).unwrap();
+    }
+    if rng.bool() {
+        // Each object, and each change of one, as soon as it is there.
+        config.cache.compress_after = Some(Duration::ZERO);
+    }
     if rng.bool() {
         config.reads.freshness_wait = Duration::from_secs(1);
     }
@@ -104,5 +126,9 @@ fn gateway(clients: ClientsConfig, rng: &mut Rng) -> Config {
         config.drain.timeout = Duration::from_secs(2);
     }
     config.limits.forwarded_per_client = 8;
+    if rng.u32(..3) == 0 {
+        // Too little for all caches, and at times for any.
+        config.cache.bytes = Some(*rng.choice(&[10_000, 100_000, 400_000, 1_000_000]).unwrap());
+    }
     config
 }

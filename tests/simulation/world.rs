@@ -57,16 +57,21 @@ pub(crate) fn api_server(number: usize) -> String {
     format!("api-server-{number}")
 }
 
-pub(crate) fn selection(rng: &mut Rng) -> Selection {
+/// What a client reads: of one namespace where its rights end there.
+pub(crate) fn selection(has_roles: bool, rng: &mut Rng) -> Selection {
     let app = *rng.choice(&APPS).unwrap();
     let namespace = *rng.choice(&NAMESPACES).unwrap();
-    let selection = match rng.u32(..6) {
-        0 => Selection::pods().of_app(app),
-        1 => Selection::pods().on_node(&format!("node-{app}")),
-        2 => Selection::pods().in_namespace(namespace),
-        3 => Selection::pods().in_namespace(namespace).of_app(app),
-        4 => Selection::pods().in_namespace(namespace).named("a"),
-        _ => Selection::pods(),
+    let (all, node) = (Selection::pods(), format!("node-{app}"));
+    let within = all.clone().in_namespace(namespace);
+    let all = if has_roles { within.clone() } else { all };
+    let selection = match rng.u32(..8) {
+        0 => all.of_app(app),
+        1 | 2 => all.on_node(&node),
+        3 => within,
+        4 => within.of_app(app),
+        5 => within.named("a"),
+        6 => within.on_node(&node),
+        _ => all,
     };
     if rng.u32(..4) == 0 { selection.of_metadata() } else { selection }
 }

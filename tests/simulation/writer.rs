@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use kube_fanout::sim::{Refusal, Sim};
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use crate::{
@@ -19,8 +20,9 @@ const NAMES: [&str; 5] = ["a", "a-b", "b", "c", "d"];
 pub(crate) const APPS: [&str; 3] = ["x", "y", "z"];
 /// The longest pause between two writes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long anything may be left of watches that clients have closed.
-pub(crate) const AT_REST_MAX: Duration = Duration::from_secs(120);
+/// How long anything may be left of watches that clients have closed: stores of namespaces and nodes end 90 s after a
+/// wider one was filled, once a bookmark, which comes each minute, has shown that it has all that they have.
+pub(crate) const AT_REST_MAX: Duration = Duration::from_secs(240);
 /// The longest time that an event is late.
 const DELAY_MILLISECONDS: u64 = 50;
 /// One write in so many is followed by a fault.
@@ -76,14 +78,26 @@ fn change(sim: &Sim, rng: &mut Rng) {
     let (namespace, name) = (*rng.choice(&NAMESPACES).unwrap(), *rng.choice(&NAMES).unwrap());
     let app = *rng.choice(&APPS).unwrap();
     let key = format!("{namespace}/{name}");
-    // A pod that does not exist is created; an existing one is changed or deleted.
-    if sim.create(pod(namespace, name, app)).is_ok() {
+    // A pod that does not exist is created, with or without a node; an existing one is changed or deleted.
+    let mut new = pod(namespace, name, app);
+    let node = new["spec"]["nodeName"].clone();
+    if rng.bool() {
+        new["spec"]["nodeName"] = "".into();
+    }
+    if sim.create(new).is_ok() {
         return;
     }
     if rng.u32(..4) == 0 {
         sim.delete(&pods(), &key).unwrap();
     } else {
-        sim.modify(&pods(), &key, |pod| pod["metadata"]["labels"]["app"] = app.into()).unwrap();
+        let change = |pod: &mut Value| {
+            pod["metadata"]["labels"]["app"] = app.into();
+            // A node is given once, as the scheduler does.
+            if pod["spec"]["nodeName"] == "" {
+                pod["spec"]["nodeName"] = node;
+            }
+        };
+        sim.modify(&pods(), &key, change).unwrap();
     }
 }
 

@@ -64,6 +64,12 @@ pub fn selectable_fields(resource: &GroupResource, namespaced: bool) -> Vec<Sele
     fields
 }
 
+/// Whether a built-in resource has that label besides name and namespace.
+pub(super) fn is_selectable(resource: &GroupResource, label: &str) -> bool {
+    let mut rows = FIELDS.iter().filter(|row| row.0 == &*resource.group && row.1 == &*resource.resource);
+    rows.any(|row| row.2.iter().any(|field| field.0 == label))
+}
+
 /// Label, path, and the value that an absent field compares as.
 pub(super) type Field = (&'static str, &'static str, &'static str);
 

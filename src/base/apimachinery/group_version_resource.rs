@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc};
 
-use super::CollectionScope;
-
 /// A resource of an API group in any version, for example `pods` or `deployments.apps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
@@ -70,13 +68,11 @@ impl GroupVersionResource {
         format!("{}/{}", self.group_version_path(), self.resource)
     }
 
-    /// The path of that part of the collection, for example `/api/v1/namespaces/a/pods`.
-    pub fn scoped_path(&self, scope: &CollectionScope) -> String {
-        match scope {
-            CollectionScope::Cluster => self.collection_path(),
-            CollectionScope::Namespace(namespace) => {
-                format!("{}/namespaces/{namespace}/{}", self.group_version_path(), self.resource)
-            }
+    /// The path of the collection in a namespace, for example `/api/v1/namespaces/a/pods`, or of all of it.
+    pub fn path_in(&self, namespace: Option<&str>) -> String {
+        match namespace {
+            None => self.collection_path(),
+            Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.group_version_path(), self.resource),
         }
     }
 

@@ -28,7 +28,7 @@ mod token_protocol;
 mod user_info;
 
 pub use age::age;
-pub use collection_scope::CollectionScope;
+pub use collection_scope::{CollectionScope, FieldValue, NODE_NAME};
 pub use continue_token::{ContinueAt, ContinueToken, InvalidContinueToken};
 pub use election::ElectionRank;
 pub use field_labels::{FieldSource, SelectableField, selectable_fields};

@@ -20,7 +20,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// DNS-1123: labels in lower case, separated by dots, at most 253 bytes.
-fn is_subdomain(text: &str) -> bool {
+pub(super) fn is_subdomain(text: &str) -> bool {
     let edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &str| has_edges(label, edge) && label.bytes().all(|byte| edge(byte) || byte == b'-');
     text.len() <= SUBDOMAIN_BYTES_MAX && text.split('.').all(is_label)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::fields::{Fields, FilePath, Maybe, Words, about};
+use crate::config::fields::{ANY_FILE, Fields, Maybe, Words, about};
 
 const MODES: Words<AuditMode> = Words(&[("blocking", AuditMode::Blocking), ("bestEffort", AuditMode::BestEffort)]);
 
@@ -27,7 +27,7 @@ pub enum AuditMode {
 impl AuditConfig {
     pub(super) fn fields(&mut self, fields: &mut Fields<'_>) {
         let text = about("a file, or `-` for standard output").default("none: no audit log");
-        fields.value("path", text, &mut self.path, &Maybe(FilePath));
+        fields.value("path", text, &mut self.path, &Maybe(ANY_FILE));
         let text = "whether reads that cannot be logged are forwarded (`blocking`) or served from memory all the same; \
                     needs `audit.path`";
         fields.value("mode", about(text), &mut self.mode, &MODES);

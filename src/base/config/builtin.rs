@@ -54,10 +54,10 @@ impl Config {
 
     /// The resources of `cache.exclude` and `cache.prewarm`, each with its place: `cache.prewarm[0]`.
     pub fn named_resources(&self) -> impl Iterator<Item = (String, &GroupResource)> {
-        let lists = [("cache.exclude", &self.cache.exclude), ("cache.prewarm", &self.cache.prewarm)];
-        lists.into_iter().flat_map(|(field, names)| {
-            names.iter().enumerate().map(move |(index, name)| (format!("{field}[{index}]"), name))
-        })
+        let excluded = self.cache.exclude.iter().enumerate();
+        let excluded = excluded.map(|(index, name)| (format!("cache.exclude[{index}]"), name));
+        let prewarmed = self.cache.prewarm.iter().enumerate();
+        excluded.chain(prewarmed.map(|(index, prewarm)| (format!("cache.prewarm[{index}]"), &prewarm.resource)))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What is cached, and for how long: `cache`.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
-use crate::apimachinery::GroupResource;
+use crate::apimachinery::{CollectionScope, GroupResource};
 use crate::config::builtin::{built_in, is_version};
 use crate::config::fields::{FLAG, Fields, Maybe, Number, Parsed, Refused, Size, Time, TimeOrNever, Words, about};
 use crate::config::{ClientsConfig, PeersConfig};
@@ -16,6 +16,10 @@ const DEFAULT_EXCLUDE_DELEGATED: &[&str] = &["secrets"];
 const IDLE_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(7 * 24 * 3600);
 /// Checked every five seconds.
 const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(24 * 3600);
+/// After a day, what is read again within an hour would be compressed never.
+const COMPRESS_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
+/// Space for the largest objects (about 1.5 MiB each), and a few others.
+const BYTES: RangeInclusive<u64> = 16 << 20..=u64::MAX;
 /// A client that reconnects needs some seconds; after a day no client resumes.
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// Space for a few changes of the largest objects (about 1.5 MiB each).
@@ -29,7 +33,8 @@ const VERIFY_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(30)..=Dura
 /// The maximum keeps the number of upstream watches of one resource within what an API server takes from one client.
 const SCOPES_PER_RESOURCE: RangeInclusive<usize> = 1..=1_000;
 
-const SCOPES: Words<CacheScope> = Words(&[("auto", CacheScope::Auto), ("cluster", CacheScope::Cluster)]);
+const SCOPES: Words<CacheScope> =
+    Words(&[("auto", CacheScope::Auto), ("requested", CacheScope::Requested), ("cluster", CacheScope::Cluster)]);
 const STALE_WATCHES: Words<StaleWatches> = Words(&[("keep", StaleWatches::Keep), ("end", StaleWatches::End)]);
 
 /// The form of a resource's name.
@@ -41,6 +46,22 @@ const RESOURCE: Parsed<GroupResource> = Parsed {
         group_resource(text).ok_or_else(|| Refused { why: why(), allowed: None })
     },
     pattern: "^[a-z0-9-]+([.][a-z0-9.-]+)?$",
+};
+
+/// The short form of a resource to prewarm.
+const PREWARM: Parsed<Prewarm> = Parsed {
+    allowed: RESOURCE.allowed,
+    parse: |text| (RESOURCE.parse)(text).map(Prewarm::from),
+    pattern: RESOURCE.pattern,
+};
+
+const NAMESPACE: Parsed<String> = Parsed {
+    allowed: "the name of a namespace: lower-case letters, digits, -",
+    parse: |text| {
+        let is_namespace = text.len() <= 63 && CollectionScope::of_namespace(text).is_some();
+        if is_namespace { Ok(text.to_owned()) } else { Err(Refused::default()) }
+    },
+    pattern: "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
 };
 
 /// The form of an API group's name; the core group needs no trust.
@@ -56,9 +77,9 @@ pub struct CacheConfig {
     /// Always forwarded.
     pub exclude: Vec<GroupResource>,
     /// Cached from the start, and never stopped for being idle.
-    pub prewarm: Vec<GroupResource>,
+    pub prewarm: Vec<Prewarm>,
     pub scope: CacheScope,
-    /// The maximum number of namespaces of one resource that are cached by themselves.
+    /// The maximum number of parts of one resource that are cached by themselves.
     pub scopes_per_resource: usize,
     /// Groups that the API server itself serves, and whose definitions do not change while the gateway runs: said by
     /// the operator where the gateway may not look.
@@ -68,6 +89,10 @@ pub struct CacheConfig {
     /// Bytes that were joined or compressed for lists are freed when no list has used them for this time, or up to
     /// twice as long.
     pub list_bytes_timeout: Duration,
+    /// The maximum of what all caches take. `None`: no limit.
+    pub bytes: Option<u64>,
+    /// Objects that have not changed for this time, or up to twice as long, are kept compressed. `None`: never.
+    pub compress_after: Option<Duration>,
     pub history: HistoryConfig,
     /// Whether a cache whose version upstream no longer knows is brought to the new state with its watches kept.
     pub bridge: bool,
@@ -81,11 +106,21 @@ pub struct CacheConfig {
     pub verify_interval: Option<Duration>,
 }
 
+/// A resource whose caches are filled from the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prewarm {
+    pub resource: GroupResource,
+    /// Those that are cached, each by itself if need be; empty for the whole cluster.
+    pub namespaces: Vec<String>,
+}
+
 /// What a cache covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheScope {
     /// The cluster where the gateway may list and watch the resource there, otherwise each requested namespace.
     Auto,
+    /// The narrowest part of the collection that covers the request: a namespace, the pods of a node.
+    Requested,
     /// Always the cluster.
     Cluster,
 }
@@ -118,18 +153,17 @@ impl CacheConfig {
         )
         .default("`[events, events.events.k8s.io]`, in `delegated` mode `secrets` too");
         fields.list("exclude", text, &mut self.exclude, &RESOURCE);
-        fields.list(
-            "prewarm",
-            about("plural names with their group, cached from the start, in JSON"),
-            &mut self.prewarm,
-            &RESOURCE,
-        );
-        self.check_prewarm(fields);
+        let text = "cached from the start, in JSON: plural names with their group, for the whole cluster; or \
+                    `{resource: pods, namespaces: [a, b]}`";
+        fields.short_sections("prewarm", about(text), &mut self.prewarm, &PREWARM, Prewarm::fields);
         let text = "what a cache covers: the whole cluster where the gateway may list and watch the resource there, \
-                    otherwise each namespace that clients ask for (`auto`); or always the cluster";
+                    otherwise each namespace that clients ask for (`auto`); the least that covers a request: a \
+                    namespace, the pods of a node (`requested`); or always the cluster";
         fields.value("scope", about(text), &mut self.scope, &SCOPES);
-        let text = "namespaces of one resource that are cached by themselves; requests for others are forwarded";
+        let text = "parts of one resource that are cached by themselves; beyond them the cluster is cached with \
+                    `requested`, and requests are forwarded with `auto`";
         fields.value("scopesPerResource", about(text), &mut self.scopes_per_resource, &Number(SCOPES_PER_RESOURCE));
+        self.check_prewarm(fields);
         let text = "API groups that the API server itself serves, and whose definitions do not change while the \
                     gateway runs: for a gateway that may not read API services and definitions, as with a Role. See \
                     the chapter `topologies`";
@@ -138,6 +172,14 @@ impl CacheConfig {
         fields.value("idleTimeout", about(text), &mut self.idle_timeout, &Time(IDLE_TIMEOUT));
         let text = "bytes that were made for lists are freed when no list has used them for this long";
         fields.value("listBytesTimeout", about(text), &mut self.list_bytes_timeout, &Time(LIST_BYTES_TIMEOUT));
+        let text = "objects that have not changed for this long are kept compressed, and inflated when they are read; \
+                    `0s`: at once, for tests";
+        fields.value("compressAfter", about(text), &mut self.compress_after, &TimeOrNever(COMPRESS_AFTER));
+        let text = about("what all caches together may take, see the chapter `sizing`").default(
+            "three quarters of the memory limit of the process (its control group's), less `limits.answerBytes` and \
+             32 KiB for each of `limits.connections`; no limit without one",
+        );
+        fields.value("bytes", text, &mut self.bytes, &Maybe(Size(BYTES)));
         fields.section("history", |fields| self.history.fields(fields));
         let text = "whether watches continue when upstream no longer has the changes after their version, see the \
                     chapter `consistency`";
@@ -157,11 +199,70 @@ impl CacheConfig {
 
     fn check_prewarm(&self, fields: &mut Fields<'_>) {
         let by = if fields.is_given("exclude") { "is also in cache.exclude" } else { "is excluded by default" };
-        for (index, resource) in self.prewarm.iter().enumerate() {
+        for (index, Prewarm { resource, namespaces }) in self.prewarm.iter().enumerate() {
+            let place = format!("prewarm[{index}]");
             if self.exclude.contains(resource) {
-                let (place, found) = (format!("prewarm[{index}]"), format!("\"{resource}\" {by}"));
+                let found = format!("\"{resource}\" {by}");
                 fields.problem(&place, &found, "a resource that cache.exclude does not contain");
             }
+            if !namespaces.is_empty() && self.scope == CacheScope::Cluster {
+                let found = "cache.scope \"cluster\" caches no single namespaces";
+                fields.problem(
+                    &format!("{place}.namespaces"),
+                    found,
+                    "another scope, or the name of the resource alone",
+                );
+            }
+            if namespaces.len() > self.scopes_per_resource {
+                let most = self.scopes_per_resource;
+                let found = format!("{} namespaces are more than cache.scopesPerResource", namespaces.len());
+                fields.problem(&format!("{place}.namespaces"), &found, &format!("at most {most} of them"));
+            }
+        }
+    }
+}
+
+impl Prewarm {
+    fn fields(&mut self, fields: &mut Fields<'_>) {
+        fields.required(
+            "resource",
+            about("plural name with its group").default("none: it has to be given"),
+            &mut self.resource,
+            &RESOURCE,
+        );
+        let text = "the namespaces to cache where the gateway may not read the whole cluster, or with `cache.scope: \
+                    requested`; without it, the whole cluster";
+        fields.set("namespaces", about(text).default("all"), &mut self.namespaces, &NAMESPACE);
+        fields.length("namespaces", 1, None);
+    }
+
+    /// What is cached of the resource.
+    pub fn scopes(&self) -> Vec<CollectionScope> {
+        let of_namespaces = self.namespaces.iter().filter_map(|name| CollectionScope::of_namespace(name));
+        if self.namespaces.is_empty() { vec![CollectionScope::CLUSTER] } else { of_namespaces.collect() }
+    }
+}
+
+impl From<GroupResource> for Prewarm {
+    /// In the whole cluster.
+    fn from(resource: GroupResource) -> Self {
+        Self { resource, namespaces: Vec::new() }
+    }
+}
+
+impl Default for Prewarm {
+    fn default() -> Self {
+        GroupResource { group: "".into(), resource: "".into() }.into()
+    }
+}
+
+impl fmt::Display for Prewarm {
+    /// As in the configuration.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, namespaces } = self;
+        match namespaces.is_empty() {
+            true => resource.fmt(formatter),
+            false => write!(formatter, "{{resource: {resource}, namespaces: [{}]}}", namespaces.join(", ")),
         }
     }
 }
@@ -192,6 +293,8 @@ impl Default for CacheConfig {
             idle_timeout: Duration::from_secs(10 * 60),
             // Dashboards and relisting controllers list more often; the bytes of a burst are freed soon after it.
             list_bytes_timeout: Duration::from_secs(60),
+            compress_after: Some(Duration::from_secs(30)),
+            bytes: None,
             history: HistoryConfig::default(),
             bridge: true,
             peers: None,

@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, time::Duration};
 use serde_json::json;
 
 use crate::apimachinery::Origin;
-use crate::config::fields::{FLAG, Fields, FilePath, Maybe, Parsed, PemPath, Refused, Text, Time, Words, about};
+use crate::config::fields::{ANY_FILE, FLAG, Fields, Maybe, PEM, Parsed, Refused, Text, Time, Words, about};
 use crate::config::{PemFile, ProxyHeaders, TlsFiles, UpstreamConfig};
 
 /// Bounds how long a removed user or a revoked permission stays in effect.
@@ -205,14 +205,14 @@ impl AuthenticationConfig {
 
     fn fields(&mut self, fields: &mut Fields<'_>) {
         let text = about("authorities of clients' certificates").default("none: certificates identify no user");
-        fields.value("clientCAFile", text, &mut self.client_ca, &Maybe(PemPath));
+        fields.value("clientCAFile", text, &mut self.client_ca, &Maybe(PEM));
         fields.optional("requestHeader", &mut self.request_header, |proxies, fields| {
             let text = about("authorities of front proxies' certificates");
             fields.required(
                 "caFile",
                 text.default("none: `X-Remote-*` is trusted from no client"),
                 &mut proxies.ca,
-                &PemPath,
+                &PEM,
             );
             let text = about("common names; required if an authority is in `clientCAFile` too").default("any");
             fields.set("allowedNames", text, &mut proxies.allowed_names, &Text);
@@ -251,7 +251,7 @@ impl AuthorizationConfig {
 /// Where reviews are made.
 fn reviews(reviews: &mut Option<UpstreamConfig>, text: &'static str, fields: &mut Fields<'_>) {
     let mut kubeconfig = reviews.take().and_then(|reviews| reviews.kubeconfig);
-    fields.value("kubeconfig", about(text).default("none: `upstream`"), &mut kubeconfig, &Maybe(FilePath));
+    fields.value("kubeconfig", about(text).default("none: `upstream`"), &mut kubeconfig, &Maybe(ANY_FILE));
     *reviews = kubeconfig.map(|path| UpstreamConfig { kubeconfig: Some(path), context: None });
 }
 
@@ -265,8 +265,8 @@ impl IdentityConfig {
         };
         fields.optional("frontProxy", &mut front_proxy, |proxy, fields| {
             let text = about("this pair or `impersonation` is needed with `clientCAFile` or `requestHeader`");
-            fields.required("certFile", text, &mut proxy.files.cert_file, &PemPath);
-            fields.required("keyFile", about(""), &mut proxy.files.key_file, &PemPath);
+            fields.required("certFile", text, &mut proxy.files.cert_file, &PEM);
+            fields.required("keyFile", about(""), &mut proxy.files.key_file, &PEM);
             proxy.headers.singles(fields);
         });
         fields.optional("impersonation", &mut impersonation, |(), fields| {

@@ -16,9 +16,6 @@ const WATCHES_PER_CLIENT: RangeInclusive<usize> = 1..=10_000_000;
 /// A second is enough for an answer that fits into a socket's buffers. Request timeouts of API servers are rarely
 /// longer than a few minutes.
 const ANSWER_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
-/// Space for a few of the largest objects (about 1.5 MiB each) and for their compressors.
-const ANSWER_BYTES_MIN: u64 = 16 << 20;
-
 /// Limits of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
@@ -40,10 +37,14 @@ pub struct LimitsConfig {
 }
 
 impl LimitsConfig {
+    /// Space for a few of the largest objects (about 1.5 MiB each) and for their compressors.
+    pub(super) const ANSWER_BYTES_MIN: u64 = 16 << 20;
+
     pub(super) fn fields(&mut self, clients: &ClientsConfig, fields: &mut Fields<'_>) {
         fields.value(
             "connections",
-            about("open at once, of all listeners"),
+            about("open at once, of all listeners")
+                .default("`10000`, or as many as an eighth of the memory limit has room for, at 32 KiB each"),
             &mut self.connections,
             &Number(CONNECTIONS),
         );
@@ -68,11 +69,12 @@ impl LimitsConfig {
         let text = "how long a client may take to read an answer that is no stream";
         fields.value("answerTimeout", about(text), &mut self.answer_timeout, &Time(ANSWER_TIMEOUT));
         let text = "what answers from memory may hold while they are sent";
-        fields.value("answerBytes", about(text), &mut self.answer_bytes, &Size(ANSWER_BYTES_MIN..=u64::MAX));
+        let text = about(text).default("`1Gi`, but at most an eighth of the memory limit");
+        fields.value("answerBytes", text, &mut self.answer_bytes, &Size(LimitsConfig::ANSWER_BYTES_MIN..=u64::MAX));
         let (all, quarter) = (self.answer_bytes, default_answer_bytes_per_client(self.answer_bytes));
         let text = about("the same for one client, `limits.answerBytes` at most; in `delegated` mode")
             .default("a quarter of `limits.answerBytes`");
-        let form = Size(ANSWER_BYTES_MIN..=all);
+        let form = Size(LimitsConfig::ANSWER_BYTES_MIN..=all);
         fields.derived("answerBytesPerClient", text, &mut self.answer_bytes_per_client, &form, quarter);
     }
 }
@@ -98,7 +100,7 @@ impl Default for LimitsConfig {
 
 /// The default of `limits.answerBytesPerClient`, by `limits.answerBytes`.
 const fn default_answer_bytes_per_client(all: u64) -> u64 {
-    if all / 4 > ANSWER_BYTES_MIN { all / 4 } else { ANSWER_BYTES_MIN }
+    if all / 4 > LimitsConfig::ANSWER_BYTES_MIN { all / 4 } else { LimitsConfig::ANSWER_BYTES_MIN }
 }
 
 impl Config {

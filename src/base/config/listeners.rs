@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::RangeInclusive, time::Duration};
 use rustls::CipherSuite;
 use serde_json::{Value, json};
 
-use crate::config::fields::{Fields, Findings, Form, Maybe, Parsed, PemPath, Refused, Time, Words, about, given};
+use crate::config::fields::{Fields, Findings, Form, Maybe, PEM, Parsed, Refused, Time, Words, about, given};
 use crate::config::{Address, ClientsConfig, TlsFiles, TlsPolicy, TlsVersion, tls_policy};
 
 /// The address of a gateway without listeners: that of `kubectl proxy`, so that the gateway can replace it.
@@ -67,8 +67,8 @@ impl Default for ListenerConfig {
 impl ListenerTls {
     pub(super) fn fields(&mut self, fields: &mut Fields<'_>) {
         let about_files = about("").default("none: plain HTTP");
-        fields.required("certFile", about_files, &mut self.files.cert_file, &PemPath);
-        fields.required("keyFile", about_files, &mut self.files.key_file, &PemPath);
+        fields.required("certFile", about_files, &mut self.files.cert_file, &PEM);
+        fields.required("keyFile", about_files, &mut self.files.key_file, &PEM);
         let text = "like `--tls-min-version` of Kubernetes' components";
         fields.value("minVersion", about(text), &mut self.policy.min_version, &VERSIONS);
         let suites = Suite { min_version: self.policy.min_version };

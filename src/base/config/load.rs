@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::config::fields::{Document, unexpanded};
+use crate::config::memory::memory_limit;
 use crate::config::{API_VERSION, Config, KIND, Problem, Problems};
 
 /// The values of the command line; they override the file.
@@ -16,6 +17,8 @@ pub struct Overrides {
     /// Replaces all listeners with one for plain HTTP.
     pub listen: Option<String>,
     pub admin_listen: Option<String>,
+    /// The memory limit of the process in bytes, from which defaults are derived.
+    pub memory: Option<u64>,
 }
 
 /// A configuration whose fields are valid, and what its files, the machine and API servers have shown.
@@ -72,8 +75,10 @@ impl Config {
     /// The file cannot be read, or its fields have problems: all of them.
     pub async fn check(file: &Path) -> Result<Checked, LoadError> {
         let text = read(file)?;
-        let config = Self::parse_file(&text, &Overrides::default())?;
-        let (problems, notes) = config.check_machine().await;
+        let memory = memory_limit();
+        let config = Self::parse_file(&text, &Overrides { memory, ..Overrides::default() })?;
+        let (problems, mut notes) = config.check_machine().await;
+        notes.extend(config.memory_notes(memory));
         Ok(Checked { config, problems, notes, text })
     }
 
@@ -229,6 +234,7 @@ drain: {timeout: 3s}
             context: Some("there".to_owned()),
             listen: Some("127.0.0.1:2".to_owned()),
             admin_listen: Some("127.0.0.1:3".to_owned()),
+            memory: None,
         };
         let config = Config::parse(&text, &overrides).unwrap();
         assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:2");
@@ -367,6 +373,7 @@ colour: red",
             ("cache: {exclude: pods}", "cache.exclude: this is not a list; allowed: a list, each item: a plural name"),
             ("cache: {exclude: [pods, [a]]}", "cache.exclude[1]: a list was given; allowed: a plural name"),
             ("cache: {prewarm: [~]}", "cache.prewarm[0]: nothing was given; allowed: a plural name"),
+            ("cache: {prewarm: [{resource: pods, namespaces: a}]}", "cache.prewarm[0].namespaces: this is not a list"),
             (
                 "clients: {acceptHosts: [{a: b}]}",
                 "clients.acceptHosts[0]: a mapping was given; allowed: the exact name or IP address",

@@ -19,6 +19,7 @@ mod listeners;
 mod load;
 mod location;
 mod logging;
+mod memory;
 mod nearest;
 mod own_upstream;
 mod peers;
@@ -43,7 +44,7 @@ use std::{ops::RangeInclusive, time::Duration};
 pub use address::{Address, InvalidAddress};
 pub use admin::{AdminConfig, DEFAULT_ADMIN, MetricsAuthorization};
 pub use audit::{AuditConfig, AuditMode};
-pub use cache::{CacheConfig, CacheScope, DEFAULT_EXCLUDE, HistoryConfig, StaleWatches};
+pub use cache::{CacheConfig, CacheScope, DEFAULT_EXCLUDE, HistoryConfig, Prewarm, StaleWatches};
 pub use client_kubeconfig::{ClientAccess, ClientAccessError};
 pub use clients::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DelegatedConfig, FrontProxyConfig, IdentityConfig,
@@ -55,6 +56,7 @@ pub use listeners::{DEFAULT_LISTEN, ListenerConfig, ListenerTls};
 pub use load::{Checked, LoadError, Overrides};
 pub use location::Location;
 pub use logging::{LoggingAccess, LoggingConfig, LoggingFormat, TracingConfig};
+pub use memory::memory_limit;
 pub use peers::PeersConfig;
 pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;
@@ -136,14 +138,17 @@ impl Config {
     /// The configuration of a document; values of the command line override it.
     fn read(document: &Document, overrides: &Overrides) -> Result<Self, Problems> {
         let clients = ClientsConfig::of_mode(document.text(&["clients", "mode"]));
-        let mut config = Self { clients, ..Self::default() };
+        let limits = overrides.memory.map_or_else(LimitsConfig::default, LimitsConfig::within);
+        let mut config = Self { clients, limits, ..Self::default() };
         let mut findings = Findings::read(document, |fields| config.fields(fields));
-        let Overrides { kubeconfig, context, listen, admin_listen } = overrides;
+        let Overrides { kubeconfig, context, listen, admin_listen, memory } = overrides;
         listeners::check(&mut config.listeners, listen.as_deref(), &config.clients, &mut findings);
         config.admin.check(admin_listen.as_deref(), &config.listeners, &config.clients, &mut findings);
         let UpstreamConfig { kubeconfig: of_file, context: of_file_context } = config.upstream;
         let (kubeconfig, context) = (kubeconfig.clone().or(of_file), context.clone().or(of_file_context));
         config.upstream = UpstreamConfig { kubeconfig, context };
+        let of_memory = memory.map(|memory| CacheConfig::default_bytes(memory, &config.limits));
+        config.cache.bytes = config.cache.bytes.or(of_memory);
         findings.result(config)
     }
 }

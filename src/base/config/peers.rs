@@ -2,7 +2,7 @@
 
 use http::Uri;
 
-use crate::config::fields::{Fields, Maybe, Parsed, PemPath, Refused, about};
+use crate::config::fields::{Fields, Maybe, PEM, Parsed, Refused, about};
 use crate::config::{PemFile, upstream::is_at_loopback};
 
 const ADDRESS: Parsed<Uri> = Parsed {
@@ -35,7 +35,7 @@ impl PeersConfig {
             fields.problem("addresses", "missing", "at least one address, or remove cache.peers");
         }
         let text = about("the authority of their certificates; required with `https://`. Read at the start");
-        fields.value("caFile", text, &mut self.ca, &Maybe(PemPath));
+        fields.value("caFile", text, &mut self.ca, &Maybe(PEM));
         if !fields.is_given("caFile") && self.addresses.iter().any(is_https) {
             let allowed = "the path of a PEM file with the authority of the gateways' certificates";
             fields.problem("caFile", "missing, though an address begins with https://", allowed);

@@ -159,7 +159,7 @@ impl CacheConfig {
     fn reloaded(&self, new: &Self) -> Self {
         let (exclude, prewarm) = (new.exclude.clone(), new.prewarm.clone());
         let (idle_timeout, list_bytes_timeout) = (new.idle_timeout, new.list_bytes_timeout);
-        Self { exclude, prewarm, idle_timeout, list_bytes_timeout, ..self.clone() }
+        Self { exclude, prewarm, idle_timeout, list_bytes_timeout, bytes: new.bytes, ..self.clone() }
     }
 }
 

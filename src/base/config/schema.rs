@@ -135,6 +135,8 @@ mod tests {
         if let Some(keywords) = schema.as_object_mut() {
             keywords.retain(|name, value| name != "description" || !value.is_string());
             keywords.values_mut().for_each(without_descriptions);
+        } else if let Value::Array(schemas) = schema {
+            schemas.iter_mut().for_each(without_descriptions);
         }
     }
 

@@ -22,6 +22,18 @@ use crate::config::{Redacted, fields::unexpanded};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PemFile(pub PathBuf);
 
+impl From<PathBuf> for PemFile {
+    fn from(path: PathBuf) -> Self {
+        Self(path)
+    }
+}
+
+impl AsRef<Path> for PemFile {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
 /// PEM files of one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {

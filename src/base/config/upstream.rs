@@ -1,4 +1,4 @@
-//! ConcurrencyLimit the configuration of upstream into kube-client's: which server, which credentials.
+//! Turns the configuration of upstream into kube-client's: which server, which credentials.
 
 use std::{env, io, net::IpAddr, path::PathBuf};
 
@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::{
     Redacted, ServerAddress,
-    fields::{Fields, FilePath, Maybe, Parsed, Refused, Text, about, unexpanded},
+    fields::{ANY_FILE, Fields, Maybe, Parsed, Refused, Text, about, unexpanded},
     kubeconfig_file::{self, MalformedKubeconfig},
 };
 
@@ -101,7 +101,7 @@ impl UpstreamConfig {
     pub(super) fn fields(&mut self, servers: &mut Vec<ServerAddress>, fields: &mut Fields<'_>) {
         const FOUND: &str =
             "the one that kubectl finds: `$KUBECONFIG`, `~/.kube/config`, otherwise the pod's service account";
-        fields.value("kubeconfig", about("a file").default(FOUND), &mut self.kubeconfig, &Maybe(FilePath));
+        fields.value("kubeconfig", about("a file").default(FOUND), &mut self.kubeconfig, &Maybe(ANY_FILE));
         let text = about("a context of the kubeconfig").default("the current one");
         fields.value("context", text, &mut self.context, &Maybe(Text));
         let text = about(

@@ -74,7 +74,7 @@ const LITTLE_WATCHES: u64 = 4 << 20;
 /// Maximum number of bytes that are taken from the reserve of watches at once.
 const RESERVED_WATCH_MAX: u64 = 64 << 10;
 
-/// ReservedBytes for a number of bytes, released on drop.
+/// Room for a number of bytes, released on drop.
 #[derive(Debug)]
 pub struct ReservedBytes {
     all: Arc<All>,
@@ -130,12 +130,12 @@ impl ByteBudget {
 }
 
 impl ClientByteBudget {
-    /// ReservedBytes for `bytes` of an answer on its way; `None` if there is none left.
+    /// Room for `bytes` of an answer on its way; `None` if there is none left.
     pub fn take(&self, bytes: usize) -> Option<ReservedBytes> {
         self.room(Use::Answer, bytes)
     }
 
-    /// ReservedBytes for `bytes` that a watch holds as long as it is open; `None` if there is none left.
+    /// Room for `bytes` that a watch holds as long as it is open; `None` if there is none left.
     pub fn keep(&self, bytes: usize) -> Option<ReservedBytes> {
         self.room(Use::Watch, bytes)
     }

@@ -31,7 +31,7 @@ pub struct ConcurrencyLimit {
     limit: &'static str,
 }
 
-/// ConcurrencyLimit with a pause after each.
+/// Turns with a pause after each.
 #[derive(Debug)]
 pub struct PacedConcurrencyLimit {
     turns: ConcurrencyLimit,

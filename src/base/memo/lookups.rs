@@ -130,7 +130,7 @@ where
         *under_way.count(capacity) += 1;
         drop(under_way);
         let question = Place { shared: self.shared.clone(), question, capacity };
-        // Not an async block, which would reserve capacity for `asked` twice: there are thousands of questions at once.
+        // Not an async block, which would have room for `asked` twice: there are thousands of questions at once.
         let task = asked.map(move |Cacheable { value, ttl }| {
             // Cached before the question is removed, so that a concurrent caller finds it in one place or the other.
             question.shared.known.insert(question.question.clone(), value.clone(), ttl);

@@ -1,20 +1,21 @@
 //! Metrics of one cache. The handles are created once, so that changes and events need no label lookup.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    collections::HashSet,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use metrics::{Counter, Gauge, Label, counter, gauge};
 use tokio::time::Instant;
 
-use crate::apimachinery::{CollectionScope, Encoding, GroupVersionResource, ResourceVersion};
+use crate::apimachinery::{CollectionScope, Encoding, GroupResource, GroupVersionResource, ResourceVersion};
 use crate::telemetry::metrics::{
-    CACHE_BRIDGES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS, CACHE_HISTORY_BYTES,
-    CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
-    CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS, FRESHNESS_PROOFS,
-    HISTORY_EXTENSIONS, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS,
-    WATCHES_ENDED,
+    CACHE_BRIDGES, CACHE_COLD_BYTES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_FILLS,
+    CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS,
+    CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CACHE_STALENESS, CACHE_VERIFICATIONS,
+    FRESHNESS_PROOFS, HISTORY_EXTENSIONS, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, UPSTREAM_WATCHES, WATCH_EVENTS,
+    WATCHERS, WATCHES_ENDED,
 };
 
 /// The metrics of one cache. Its gauges are set to zero when it is dropped.
@@ -23,6 +24,7 @@ pub struct CacheMetrics {
     labels: Vec<Label>,
     objects: Gauge,
     object_bytes: Gauge,
+    cold_bytes: Gauge,
     joined_bytes: Gauge,
     deflated_bytes: Gauge,
     derived_bytes: Gauge,
@@ -38,6 +40,26 @@ pub struct CacheMetrics {
     progress: Arc<Progress>,
 }
 
+/// The scopes that have had series of their own, by resource. Series last as long as the process, and clients may name
+/// any number of namespaces.
+#[derive(Debug, Default)]
+struct NamedScopes(Mutex<HashSet<(GroupResource, CollectionScope)>>);
+
+static NAMED: LazyLock<NamedScopes> = LazyLock::new(NamedScopes::default);
+/// The maximum number of scopes with series of their own.
+const NAMED_MAX: usize = 1000;
+/// The label of all others.
+const OTHER: &str = "other";
+
+impl NamedScopes {
+    fn label(&self, resource: &GroupVersionResource, scope: &CollectionScope) -> String {
+        let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (resource.group_resource(), scope.clone());
+        let is_named = named.contains(&name) || named.len() < NAMED_MAX && named.insert(name);
+        if is_named { scope.to_string() } else { OTHER.to_owned() }
+    }
+}
+
 impl CacheMetrics {
     pub fn new(resource: &GroupVersionResource, scope: &CollectionScope, encoding: Encoding) -> Self {
         let mut labels = vec![
@@ -45,12 +67,15 @@ impl CacheMetrics {
             Label::new("version", resource.version.clone()),
             Label::from_static_parts("encoding", encoding.as_str()),
         ];
-        labels.extend(scope.namespace().map(|namespace| Label::new("scope", namespace.to_owned())));
+        if !scope.is_cluster() {
+            labels.push(Label::new("scope", NAMED.label(resource, scope)));
+        }
         let progress = Arc::new(Progress { at: Mutex::new(None), lag: gauge!(CACHE_PROGRESS_LAG, labels.iter()) });
         live().push(Arc::downgrade(&progress));
         Self {
             objects: gauge!(CACHE_OBJECTS, labels.iter()),
             object_bytes: gauge!(CACHE_OBJECT_BYTES, labels.iter()),
+            cold_bytes: gauge!(CACHE_COLD_BYTES, labels.iter()),
             joined_bytes: gauge!(CACHE_JOINED_BYTES, labels.iter()),
             deflated_bytes: gauge!(CACHE_DEFLATED_BYTES, labels.iter()),
             derived_bytes: gauge!(CACHE_DERIVED_BYTES, labels.iter()),
@@ -68,10 +93,12 @@ impl CacheMetrics {
         }
     }
 
-    /// Sets the number of objects in the cache and the size of the encoded objects in bytes.
-    pub fn set_objects(&self, objects: usize, bytes: u64) {
+    /// Sets the number of objects in the cache, the size of the encoded objects in bytes, and how many of these bytes
+    /// are kept compressed only.
+    pub fn set_objects(&self, objects: usize, bytes: u64, cold: u64) {
         self.objects.set(objects as f64);
         self.object_bytes.set(bytes as f64);
+        self.cold_bytes.set(cold as f64);
     }
 
     /// Sets the bytes that were joined for lists, and are shared by them.
@@ -186,6 +213,7 @@ impl Drop for CacheMetrics {
         for gauge in [
             &self.objects,
             &self.object_bytes,
+            &self.cold_bytes,
             &self.joined_bytes,
             &self.deflated_bytes,
             &self.derived_bytes,
@@ -244,7 +272,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lag_is_the_time_since_the_last_progress() {
-        let cache = CacheMetrics::new(&deployments(), &CollectionScope::Cluster, Encoding::Json);
+        let cache = CacheMetrics::new(&deployments(), &CollectionScope::CLUSTER, Encoding::Json);
         assert_eq!(cache.progress.lag(), None);
         cache.set_progress(ResourceVersion::new(7).unwrap());
         tokio::time::advance(Duration::from_secs(3)).await;
@@ -257,8 +285,8 @@ mod tests {
     fn a_dropped_cache_resets_its_gauges_and_keeps_its_counters() {
         let recorder = recorder();
         metrics::with_local_recorder(&recorder, || {
-            let cache = CacheMetrics::new(&deployments(), &CollectionScope::Cluster, Encoding::Json);
-            cache.set_objects(5, 500);
+            let cache = CacheMetrics::new(&deployments(), &CollectionScope::CLUSTER, Encoding::Json);
+            cache.set_objects(5, 500, 0);
             cache.watch_started();
             cache.events_sent(4);
             cache.watch_ended("timeout");
@@ -273,5 +301,17 @@ mod tests {
         assert!(text.contains(&format!("kube_fanout_watches_ended_total{{{labels},cause=\"timeout\"}} 1")), "{text}");
         assert!(text.contains(&format!("restarts_total{{{labels},cause=\"expired\"}} 1")), "{text}");
         assert!(text.contains(&format!("proofs_total{{{labels},outcome=\"proven\"}} 1")), "{text}");
+    }
+
+    #[test]
+    fn the_scopes_with_series_of_their_own_are_bounded() {
+        let named = NamedScopes::default();
+        let label = |number: usize| {
+            let scope = CollectionScope::of_namespace(&format!("n{number}")).unwrap();
+            named.label(&deployments(), &scope)
+        };
+        let labels: Vec<_> = (0..=NAMED_MAX).map(label).collect();
+        assert_eq!((&*labels[NAMED_MAX - 1], &*labels[NAMED_MAX]), ("n999", OTHER));
+        assert_eq!((label(0), label(NAMED_MAX)), ("n0".to_owned(), OTHER.to_owned()));
     }
 }

@@ -29,6 +29,7 @@ pub(super) const REQUEST_DURATION: &str = "kube_fanout_request_duration_seconds"
 pub(super) const RESPONSE_BYTES: &str = "kube_fanout_response_bytes_total";
 pub(super) const CACHE_OBJECTS: &str = "kube_fanout_cache_objects";
 pub(super) const CACHE_OBJECT_BYTES: &str = "kube_fanout_cache_object_bytes";
+pub(super) const CACHE_COLD_BYTES: &str = "kube_fanout_cache_cold_bytes";
 pub(super) const CACHE_JOINED_BYTES: &str = "kube_fanout_cache_joined_bytes";
 pub(super) const CACHE_DEFLATED_BYTES: &str = "kube_fanout_cache_deflated_bytes";
 pub(super) const CACHE_DERIVED_BYTES: &str = "kube_fanout_cache_derived_bytes";
@@ -48,6 +49,7 @@ pub(super) const CACHE_VERIFICATIONS: &str = "kube_fanout_cache_verifications_to
 pub(super) const CACHE_BRIDGES: &str = "kube_fanout_cache_bridges_total";
 pub(super) const HISTORY_EXTENSIONS: &str = "kube_fanout_cache_history_extensions_total";
 pub(super) const CACHE_FILLS: &str = "kube_fanout_cache_fills_total";
+pub(super) const CACHE_MEMORY_STEPS: &str = "kube_fanout_cache_memory_steps_total";
 pub(super) const PEER_QUESTIONS: &str = "kube_fanout_peer_questions_total";
 pub(super) const PEER_SEARCH_DURATION: &str = "kube_fanout_peer_search_duration_seconds";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
@@ -97,9 +99,12 @@ pub const ALL: &[Metric] = &[
     counter_of(RESPONSE_BYTES, Unit::Bytes, VERB_OUTCOME, "Bytes of response bodies written to connections."),
     gauge_of(CACHE_OBJECTS, Unit::Count, CACHE, "Objects in the cache."),
     gauge_of(CACHE_OBJECT_BYTES, Unit::Bytes, CACHE, "Encoded bytes of the objects in the cache."),
-    gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE, "Bytes of metadata prepared for lists, shared by all lists."),
+    gauge_of(CACHE_COLD_BYTES, Unit::Bytes, CACHE,
+        "Encoded bytes of the objects that are kept only in compressed blocks: a part of the object bytes."),
+    gauge_of(CACHE_JOINED_BYTES, Unit::Bytes, CACHE,
+        "Bytes of metadata prepared for lists, shared by all lists, and text of compressed objects that are read."),
     gauge_of(CACHE_DEFLATED_BYTES, Unit::Bytes, CACHE,
-        "Bytes of items compressed for gzip lists, shared by all such lists."),
+        "Bytes of compressed items, which gzip lists share, and of which compressed objects consist."),
     gauge_of(CACHE_DERIVED_BYTES, Unit::Bytes, CACHE, "Bytes of metadata derived from the objects and kept with them."),
     gauge_of(CACHE_RESOURCE_VERSION, Unit::Count, CACHE,
         "Resource version that the cache has reached, updated every few seconds."),
@@ -131,6 +136,8 @@ pub const ALL: &[Metric] = &[
         "Attempts to let history begin before the fill, for watches that resume from there, by outcome."),
     counter_of(CACHE_FILLS, Unit::Count, CACHE_SOURCE,
         "Fills of the cache that were not bridged, by where the state came from."),
+    counter_of(CACHE_MEMORY_STEPS, Unit::Count, &["step"],
+        "Steps taken to keep all caches within `cache.bytes`, by what was done."),
     counter_of(PEER_QUESTIONS, Unit::Count, &["outcome"],
         "Questions to other gateways for the state of a resource, by outcome."),
     Metric { name: PEER_SEARCH_DURATION, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["outcome"],

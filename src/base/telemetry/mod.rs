@@ -12,6 +12,7 @@ mod exposition;
 mod limits;
 mod log_queue;
 mod logging;
+mod memory_metrics;
 mod metrics;
 mod output_metrics;
 mod process_metrics;
@@ -34,6 +35,7 @@ pub use connection_metrics::{
 pub use exposition::{Exposition, InstallError, install, recorder};
 pub use limits::{show_limit, used_limits};
 pub use logging::{Log, LogFormat, LogLevel, LoggingError, init_logging, log_subscriber};
+pub use memory_metrics::{MemoryStep, count_memory_step};
 pub use metrics::{ALL as METRICS, Kind, Metric, limit_reached};
 pub use output_metrics::{AuditWrite, SpansDropped, audit_lost, audit_write, spans_dropped, spans_exported};
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::telemetry::metrics::{
-    BUILD_INFO, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES, CACHE_HISTORY_CHANGES,
-    CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG, CACHE_PROGRESS_VERSION,
-    CACHE_RESOURCE_VERSION, CONNECTIONS, FRESHNESS_PROOFS, LIMIT, LIMIT_USED, LIMITS_REACHED, PROCESS_CPU,
-    PROCESS_MEMORY, PROCESS_START, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, REQUESTS, RESPONSE_BYTES,
+    BUILD_INFO, CACHE_COLD_BYTES, CACHE_DEFLATED_BYTES, CACHE_DERIVED_BYTES, CACHE_EPOCH, CACHE_HISTORY_BYTES,
+    CACHE_HISTORY_CHANGES, CACHE_JOINED_BYTES, CACHE_OBJECT_BYTES, CACHE_OBJECTS, CACHE_PROGRESS_LAG,
+    CACHE_PROGRESS_VERSION, CACHE_RESOURCE_VERSION, CONNECTIONS, FRESHNESS_PROOFS, LIMIT, LIMIT_USED, LIMITS_REACHED,
+    PROCESS_CPU, PROCESS_MEMORY, PROCESS_START, REFLECTOR_RESTARTS, RELAYED_WATCHES_ENDED, REQUESTS, RESPONSE_BYTES,
     UPSTREAM_WATCHES, WATCH_EVENTS, WATCHERS,
 };
 
@@ -42,6 +42,7 @@ pub struct CacheLabels {
 pub struct CacheReadings {
     pub objects: u64,
     pub object_bytes: u64,
+    pub cold_bytes: u64,
     pub joined_bytes: u64,
     pub deflated_bytes: u64,
     pub derived_bytes: u64,
@@ -145,6 +146,7 @@ impl Readings {
         match line.metric {
             CACHE_OBJECTS => cache.objects = line.whole(),
             CACHE_OBJECT_BYTES => cache.object_bytes = line.whole(),
+            CACHE_COLD_BYTES => cache.cold_bytes = line.whole(),
             CACHE_JOINED_BYTES => cache.joined_bytes = line.whole(),
             CACHE_DEFLATED_BYTES => cache.deflated_bytes = line.whole(),
             CACHE_DERIVED_BYTES => cache.derived_bytes = line.whole(),

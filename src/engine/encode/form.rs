@@ -1,19 +1,25 @@
 //! The form in which the objects of one request are written: whole, or only their metadata.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
-    BookmarkTemplate, added_len, deflated_items, frame, list, object,
+    BookmarkTemplate, added_len, deflated_items, frame, gzip, list, object,
     partial::{NotPartial, Partial},
     put_added,
 };
-use crate::store::{Change, Deflated, FrameKind, Leaf, Object, Shape};
+use crate::store::{Block, Change, Deflated, FrameKind, Leaf, Object, Shape, Thaw};
 use base::apimachinery::{Encoding, GroupResource, Representation, View};
 
 /// The maximum number of bytes of whole objects that are joined at a time. A larger object is not copied.
 const PIECE: usize = 64 << 10;
+
+/// Objects are kept compressed if that takes at most this part of their text.
+const WORTH: usize = 2;
+/// The maximum number of bytes of one block, which is inflated as a whole; a single object may exceed it. Holds as many
+/// pods as a leaf.
+const BLOCK_MAX: usize = 1 << 20;
 
 /// A part of a leaf's items.
 #[derive(Debug)]
@@ -58,7 +64,7 @@ impl Form {
     /// The objects joined as items of a list, without the separator in front of the first.
     pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>> + Clone) -> Result<Bytes, NotPartial> {
         let items = match self {
-            Self::Whole(shape) => list::items(objects, shape),
+            Self::Whole(shape) => list::items(objects, shape, &mut Thaw::default()),
             Self::Partial(_, partial) => partial.items(objects)?,
         };
         Ok(if items.is_empty() { items } else { items.slice(self.separator_len()..) })
@@ -79,7 +85,7 @@ impl Form {
     /// The items of metadata are joined once and shared by all lists. Whole objects are joined again for each list:
     /// this costs little compared with encrypting them, since the joined bytes are still in the CPU's cache, and
     /// keeping them would take the memory of all objects once more.
-    pub fn leaf_chunk(&self, leaf: &Leaf, at: usize) -> Result<LeafChunk, NotPartial> {
+    pub fn leaf_chunk(&self, leaf: &Leaf, at: usize, thaw: &mut Thaw) -> Result<LeafChunk, NotPartial> {
         let Self::Whole(shape) = self else {
             return Ok(LeafChunk { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
         };
@@ -87,12 +93,14 @@ impl Form {
         Ok(match list::items_within(objects, shape, PIECE) {
             0 => match objects.first() {
                 Some(large) => {
-                    LeafChunk { bytes: list::item_opening(large, shape), shared: large.tail().clone(), next: at + 1 }
+                    large.thaw(thaw);
+                    LeafChunk { bytes: list::item_opening(large, shape), shared: large.tail(), next: at + 1 }
                 }
                 None => LeafChunk { bytes: Bytes::new(), shared: Bytes::new(), next: at },
             },
             count => {
-                LeafChunk { bytes: list::items(objects[..count].iter(), shape), shared: Bytes::new(), next: at + count }
+                let bytes = list::items(objects[..count].iter(), shape, thaw);
+                LeafChunk { bytes, shared: Bytes::new(), next: at + count }
             }
         })
     }
@@ -131,9 +139,41 @@ impl Form {
         leaf.deflated(self.representation(), deflate).ok_or(NotPartial)
     }
 
+    /// Compresses the objects of a leaf in the form that the store has: as gzip lists send them, if one block is
+    /// enough for all of them.
+    pub fn compress(&self, leaf: &Leaf) {
+        let Self::Whole(shape) = self else { return };
+        let (objects, mut at) = (leaf.objects(), 0);
+        while at < objects.len() {
+            let end = at + list::items_within(&objects[at..], shape, BLOCK_MAX).max(1);
+            self.compress_run(leaf, at..end, shape);
+            at = end;
+        }
+        // What is text still, takes hardly less if it is compressed.
+        leaf.settled_for_good();
+    }
+
+    fn compress_run(&self, leaf: &Leaf, run: Range<usize>, shape: &Shape) {
+        let objects = &leaf.objects()[run.clone()];
+        let (form, separator) = (self.representation(), self.separator_len());
+        let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
+        let is_whole = objects.len() == leaf.objects().len();
+        let deflated = leaf.deflated_now(form).filter(|_| is_whole).unwrap_or_else(|| deflated_items(&items));
+        if deflated.blocks.len() > items.len() / WORTH {
+            return;
+        }
+        let mut end = 0;
+        let positions = objects.iter().map(|object| {
+            end += list::item_len(object, shape);
+            end - separator - object.tail_len()
+        });
+        let positions: Vec<_> = positions.collect();
+        leaf.move_into(Block::new(form, deflated, gzip::PREFIX, leaf.room().clone()), run, &positions);
+    }
+
     fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {
         match self {
-            Self::Whole(shape) => Some(list::items(objects.iter(), shape)),
+            Self::Whole(shape) => Some(list::items(objects.iter(), shape, &mut Thaw::default())),
             Self::Partial(_, partial) => partial.leaf_items(objects).ok(),
         }
     }

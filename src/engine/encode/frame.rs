@@ -12,16 +12,16 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
         return protobuf::frame(change, kind, shape);
     }
     match kind {
-        FrameKind::Added => event(b"ADDED", shape, &[change.object.tail()]),
-        FrameKind::Modified => event(b"MODIFIED", shape, &[change.object.tail()]),
-        FrameKind::Deleted => event(b"DELETED", shape, &[change.object.tail()]),
+        FrameKind::Added => event(b"ADDED", shape, &[&change.object.tail()]),
+        FrameKind::Modified => event(b"MODIFIED", shape, &[&change.object.tail()]),
+        FrameKind::Deleted => event(b"DELETED", shape, &[&change.object.tail()]),
         FrameKind::Left => left(change.before.as_deref().unwrap_or(&change.object), change.version, shape),
     }
 }
 
 /// The length in bytes of what [`put_added`] appends.
 pub fn added_len(object: &Object, shape: &Shape) -> usize {
-    let (opening, tail) = (shape.object_opening(), object.tail().len());
+    let (opening, tail) = (shape.object_opening(), object.tail_len());
     match shape.encoding() {
         Encoding::Json => event_len(b"ADDED", opening, tail),
         Encoding::Protobuf => protobuf::event_len("ADDED", opening, tail),
@@ -31,7 +31,7 @@ pub fn added_len(object: &Object, shape: &Shape) -> usize {
 /// Appends the synthetic ADDED event of an object that exists when a watch starts.
 pub fn put_added(events: &mut Vec<u8>, object: &Object, shape: &Shape) {
     match shape.encoding() {
-        Encoding::Json => put_event(events, b"ADDED", shape, &[object.tail()]),
+        Encoding::Json => put_event(events, b"ADDED", shape, &[&object.tail()]),
         Encoding::Protobuf => events.extend_from_slice(&protobuf::added(object, shape)),
     }
 }
@@ -49,7 +49,7 @@ pub fn error_event(status: &[u8], encoding: Encoding) -> Bytes {
 /// The event for an object that left the selector: its last matching content with the new version (read-path 3.3).
 fn left(before: &Object, version: ResourceVersion, shape: &Shape) -> Bytes {
     let (head, tail) = before.tail_around_version();
-    event(b"DELETED", shape, &[head, version.to_string().as_bytes(), tail])
+    event(b"DELETED", shape, &[&head, version.to_string().as_bytes(), &tail])
 }
 
 pub(super) fn event(kind: &[u8], shape: &Shape, parts: &[&[u8]]) -> Bytes {

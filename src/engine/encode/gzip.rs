@@ -37,6 +37,8 @@ const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 /// A block that contains `,`, uncompressed.
 const COMMA_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
+/// The number of bytes in front of the compressed text of [`deflated_items`].
+pub(super) const PREFIX: usize = COMMA_BLOCK.len();
 /// The maximum number of bytes in one uncompressed block.
 const STORED_MAX: usize = 0xffff;
 /// The number of bytes by which the output buffer grows.

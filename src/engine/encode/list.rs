@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{list_position::ListPosition, partial::Partial, protobuf};
-use crate::store::{Leaf, Object, Shape};
+use crate::store::{Leaf, Object, Shape, Thaw};
 use base::apimachinery::{Encoding, GroupVersionResource};
 
 /// The bytes around the items of one resource's lists.
@@ -84,9 +84,14 @@ impl JsonList {
 }
 
 /// The objects joined as items of a list. In JSON every item follows a comma, even the first one.
-pub(super) fn items<'a>(objects: impl Iterator<Item = &'a Arc<Object>> + Clone, shape: &Shape) -> Bytes {
+pub(super) fn items<'a>(
+    objects: impl Iterator<Item = &'a Arc<Object>> + Clone,
+    shape: &Shape,
+    thaw: &mut Thaw,
+) -> Bytes {
     let mut items = Vec::with_capacity(objects.clone().map(|object| item_len(object, shape)).sum());
     for object in objects {
+        object.thaw(thaw);
         put_item(&mut items, object, shape);
     }
     items.into()
@@ -119,7 +124,7 @@ pub(super) fn item_opening(object: &Object, shape: &Shape) -> Bytes {
 
 fn put_item(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
     put_item_opening(items, object, shape);
-    items.extend_from_slice(object.tail());
+    items.extend_from_slice(&object.tail());
 }
 
 fn put_item_opening(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
@@ -132,9 +137,9 @@ fn put_item_opening(items: &mut Vec<u8>, object: &Object, shape: &Shape) {
     }
 }
 
-fn item_len(object: &Object, shape: &Shape) -> usize {
+pub(super) fn item_len(object: &Object, shape: &Shape) -> usize {
     match shape.encoding() {
-        Encoding::Json => 1 + shape.item_opening().len() + object.tail().len(),
+        Encoding::Json => 1 + shape.item_opening().len() + object.tail_len(),
         Encoding::Protobuf => protobuf::item_len(object, protobuf::LIST_ITEMS),
     }
 }
@@ -142,7 +147,7 @@ fn item_len(object: &Object, shape: &Shape) -> usize {
 /// One object, as in the response to a get; in JSON with its newline.
 pub fn object(object: &Object, shape: &Shape) -> Bytes {
     match shape.encoding() {
-        Encoding::Json => [shape.object_opening(), object.tail(), b"\n"].concat().into(),
+        Encoding::Json => [shape.object_opening(), &object.tail(), b"\n"].concat().into(),
         Encoding::Protobuf => protobuf::object(object, shape),
     }
 }

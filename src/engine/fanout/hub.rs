@@ -25,6 +25,8 @@ const NOTHING: u64 = u64::MAX;
 pub struct Hub {
     seats: Mutex<HashMap<Interest, Vec<Arc<Seat>>>>,
     watchers: AtomicUsize,
+    /// Those of them that a client would take for ended if they end before their time.
+    lasting: AtomicUsize,
     /// The number after the last change that was announced to all watchers that it may concern.
     announced: AtomicU64,
     closed: OnceLock<EndCause>,
@@ -65,6 +67,7 @@ pub struct Subscription {
     hub: Arc<Hub>,
     interest: Interest,
     seat: Arc<Seat>,
+    is_lasting: bool,
     /// The value of [`Hub::bridges`] that the watcher has seen.
     bridges: u64,
 }
@@ -87,7 +90,7 @@ impl Hub {
         self.seats().entry(interest.clone()).or_default().push(seat.clone());
         self.watchers.fetch_add(1, SeqCst);
         let bridges = self.bridges.load(SeqCst);
-        Subscription { hub: self.clone(), interest, seat, bridges }
+        Subscription { hub: self.clone(), interest, seat, is_lasting: false, bridges }
     }
 
     /// Announces a change that the store has applied. `indexed` are the values of the indexed field before and after
@@ -148,6 +151,11 @@ impl Hub {
         self.watchers.load(SeqCst)
     }
 
+    /// Whether there are watchers for which [`Subscription::lasting`] was called.
+    pub fn has_lasting(&self) -> bool {
+        self.lasting.load(SeqCst) > 0
+    }
+
     /// The `most` watchers that are furthest behind, the furthest first. Takes one step per watcher: meant for the
     /// status page, not for requests.
     pub fn furthest_behind(&self, most: usize) -> Vec<Behind> {
@@ -174,6 +182,14 @@ impl Hub {
 }
 
 impl Subscription {
+    /// Marks the watcher as one that does not resume: its client has asked for no bookmarks.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.hub.lasting.fetch_add(1, SeqCst);
+        self.is_lasting = true;
+        self
+    }
+
     /// Sets what is woken. Must be called before the pending changes are read, or a wake-up is lost.
     pub fn register(&self, waker: &Waker) {
         self.seat.waker.register(waker);
@@ -218,6 +234,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.hub.watchers.fetch_sub(1, SeqCst);
+        self.hub.lasting.fetch_sub(usize::from(self.is_lasting), SeqCst);
         let mut seats = self.hub.seats();
         let Some(row) = seats.get_mut(&self.interest) else { return };
         if let Some(at) = row.iter().position(|seat| Arc::ptr_eq(seat, &self.seat)) {

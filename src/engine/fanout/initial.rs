@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     encode::{Form, partial::NotPartial},
-    store::{Extract, Predicate},
+    store::{Extract, Predicate, Thaw},
 };
 use base::{apimachinery::ResourceVersion, fairness::ClientByteBudget};
 
@@ -33,6 +33,7 @@ pub(super) struct InitialEvents {
     /// The smallest key that has not been examined yet.
     from: String,
     waiting: Option<Waiting>,
+    thaw: Thaw,
     /// Whether the last events were found by a whole unit of work, so that others get a turn before the next one.
     gives_way: bool,
 }
@@ -62,7 +63,7 @@ pub(super) enum Next {
 impl InitialEvents {
     pub(super) fn new(state: Extract) -> Self {
         let prefix = state.prefix();
-        Self { state, from: prefix.clone(), prefix, waiting: None, gives_way: false }
+        Self { state, from: prefix.clone(), prefix, waiting: None, thaw: Thaw::default(), gives_way: false }
     }
 
     pub(super) fn next(
@@ -84,6 +85,10 @@ impl InitialEvents {
         let mut left = predicate.objects_at_once();
         for (key, selected) in self.state.examine(&self.prefix, &self.from, predicate).take(left) {
             if let Some(object) = selected {
+                // Metadata may have to be made to know its length.
+                if matches!(form, Form::Partial(..)) {
+                    object.thaw(&mut self.thaw);
+                }
                 let added = form.added_len(object)?;
                 if piece.len() == BATCH || !piece.is_empty() && length + added > PIECE {
                     break;
@@ -110,6 +115,7 @@ impl InitialEvents {
         let count = u32::try_from(piece.len()).unwrap_or(u32::MAX);
         let mut events = Vec::with_capacity(length);
         for object in piece {
+            object.thaw(&mut self.thaw);
             form.put_added(object, &mut events)?;
         }
         self.from = next;

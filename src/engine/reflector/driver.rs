@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{self, Change, HistoryLimits, Schema, Writer},
+    store::{self, Change, HistoryLimits, Room, Schema, Writer},
 };
 use base::apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField};
 
@@ -68,12 +68,14 @@ pub struct Collection {
 }
 
 /// How a reflector treats its store.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub history: HistoryLimits,
     /// Whether the store is kept, where possible, when upstream has forgotten the changes after its version
     /// (`cache.bridge`).
     pub bridges: bool,
+    /// The memory that stores share.
+    pub room: Room,
 }
 
 /// The result of a fill.
@@ -248,11 +250,12 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let head = Head::read(page, kind)?;
         self.ask_again(&mut server, began).await;
         let fields = fill::known_fields(&self.upstream, fields).await?;
-        let schema = Arc::new(match (encoding, head.shape.encoding()) {
+        let schema = match (encoding, head.shape.encoding()) {
             (Encoding::Json, Encoding::Json) => Schema::new(head.shape.clone(), fields),
             (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape.clone(), resource, fields),
             _ => return Err(Failure::Malformed),
-        });
+        };
+        let schema = Arc::new(schema.within(self.settings.room.clone()));
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
         let of_peer = match &provenance {
             Some(provenance) if asks_peers => {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::status_body::StatusBody;
-use crate::encode::protobuf;
+use crate::{encode::protobuf, store::NoRoom};
 
 /// Why a list, a watch or a check failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum Failure {
     /// Another watch reported changes long ago that this one still has not.
     #[error("upstream's watch does not report changes")]
     Stuck,
+    /// The gateway has no memory for the collection, which takes more than this number of bytes.
+    #[error("no memory for the collection, which takes more than {0} bytes; raise cache.bytes")]
+    NoRoom(u64),
 }
 
 impl Failure {
@@ -63,6 +66,7 @@ impl Failure {
             Self::Silent => "silent",
             Self::Stalled => "stalled",
             Self::Stuck => "stuck",
+            Self::NoRoom(_) => "no_room",
         }
     }
 
@@ -87,5 +91,11 @@ impl Failure {
             500 => Self::InternalError,
             _ => Self::Unavailable,
         }
+    }
+}
+
+impl From<NoRoom> for Failure {
+    fn from(NoRoom(bytes): NoRoom) -> Self {
+        Self::NoRoom(bytes)
     }
 }

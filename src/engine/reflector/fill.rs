@@ -128,7 +128,7 @@ pub(super) async fn initial_state<S: ByteStream>(
     schema: &Schema,
     mut left: usize,
 ) -> Result<State<S>, Failure> {
-    let (mut objects, mut started) = (HashMap::new(), false);
+    let (mut objects, mut started, mut claim) = (HashMap::new(), false, schema.room().claim());
     loop {
         let event = match events.next(schema, FILL_SILENCE_MAX).await {
             Ok(Some(event)) => event,
@@ -143,6 +143,7 @@ pub(super) async fn initial_state<S: ByteStream>(
                 return Err(Failure::Unavailable);
             };
             left = rest;
+            claim.add(1, line.len()).await?;
         }
         match event {
             // Before the end of the initial events, changes may arrive for objects that were sent already.
@@ -176,7 +177,7 @@ async fn json_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Re
     let mut items = ListItems::default();
     while let Some(piece) = stream.next().await {
         items.push(&piece?, |item| readers.take(item))?;
-        readers.check()?;
+        readers.check().await?;
     }
     Page::read(&items.end())
 }
@@ -189,6 +190,7 @@ async fn protobuf_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -
     }
     let mut page = Page::read(&pieces.concat().into())?;
     mem::take(&mut page.items).into_iter().for_each(|item| readers.take(item));
+    readers.check().await?;
     Ok(page)
 }
 

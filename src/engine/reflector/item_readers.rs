@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::task::{JoinError, JoinSet};
 
 use super::{Failure, FillSource};
-use crate::store::{Object, Objects, ReadError, Schema};
+use crate::store::{Claim, Object, Objects, ReadError, Schema};
 use base::{apimachinery::Encoding, telemetry::Chain};
 
 /// The number of bytes that are parsed without yielding to other tasks: less than a millisecond of work.
@@ -27,24 +27,32 @@ pub(super) struct ItemReaders {
     batches: JoinSet<Batch>,
     /// Those of the batches that have ended.
     objects: Vec<Arc<Object>>,
+    claim: Claim,
+    /// The items, and the bytes of them, that are not claimed.
+    unclaimed: (usize, usize),
 }
 
 impl ItemReaders {
     pub(super) fn new(schema: Arc<Schema>, source: FillSource) -> Self {
-        let (batch, batches, objects) = Default::default();
-        Self { schema, source, batch, batch_bytes: 0, batches, objects }
+        let (batch, batches, objects, unclaimed) = Default::default();
+        let claim = schema.room().claim();
+        Self { schema, source, batch, batch_bytes: 0, batches, objects, claim, unclaimed }
     }
 
     pub(super) fn take(&mut self, item: Bytes) {
         self.batch_bytes += item.len();
+        self.unclaimed = (self.unclaimed.0 + 1, self.unclaimed.1 + item.len());
         self.batch.push(item);
         if self.batch_bytes >= BATCH_BYTES {
             self.read_batch();
         }
     }
 
-    /// Fails if an item that was parsed by now cannot be used. The list must not be read further then.
-    pub(super) fn check(&mut self) -> Result<(), Failure> {
+    /// Waits for room for the items. Fails if there is none, or if an item that was parsed by now cannot be used. The
+    /// list must not be read further then.
+    pub(super) async fn check(&mut self) -> Result<(), Failure> {
+        let (items, bytes) = mem::take(&mut self.unclaimed);
+        self.claim.add(items, bytes).await?;
         while let Some(batch) = self.batches.try_join_next() {
             self.add(batch)?;
         }
@@ -60,6 +68,7 @@ impl ItemReaders {
     /// All objects.
     pub(super) async fn objects(mut self) -> Result<Objects, Failure> {
         self.read_batch();
+        self.check().await?;
         while let Some(batch) = self.batches.join_next().await {
             self.add(batch)?;
         }

@@ -105,14 +105,14 @@ impl Change {
     /// The memory that this change takes besides the newest state, in bytes: the object's bytes and the copied nodes.
     pub(super) fn bytes(&self) -> usize {
         // The changes of one bridge share the state after it.
-        if self.gap.is_some() { self.object.tail().len() } else { Self::bytes_of(&self.object) }
+        if self.gap.is_some() { self.object.tail_len() } else { Self::bytes_of(&self.object) }
     }
 
     /// The same for a change to that object.
     pub(super) fn bytes_of(object: &Object) -> usize {
         /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
         const COPIED_NODES: usize = 4096;
-        object.tail().len() + COPIED_NODES
+        object.tail_len() + COPIED_NODES
     }
 }
 

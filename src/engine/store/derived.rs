@@ -35,6 +35,19 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
         }
     }
 
+    /// The same, and the value is kept only if `is_kept` says so of it when it was made. Those who wait for it get it.
+    pub(super) fn get_or_make_if(&self, kind: K, make: impl FnOnce() -> T, is_kept: impl FnOnce(&T) -> bool) -> T {
+        let mut is_made = false;
+        let value = self.get_or_make(kind, || {
+            is_made = true;
+            make()
+        });
+        if is_made && !is_kept(&value) {
+            self.remove(kind);
+        }
+        value
+    }
+
     /// The value that is kept now. The call does not count as a use.
     pub(super) fn kept(&self, kind: K) -> Option<T> {
         let State::Open(places) = &*self.lock() else { return None };
@@ -52,6 +65,19 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
         if let State::Open(places) = &mut *self.lock() {
             places.retain_mut(|place| std::mem::take(&mut place.asked));
             places.shrink_to_fit();
+        }
+    }
+
+    fn remove(&self, kind: K) {
+        if let State::Open(places) = &mut *self.lock() {
+            places.retain(|place| place.kind != kind);
+        }
+    }
+
+    /// Drops all values that are kept now.
+    pub(super) fn clear(&self) {
+        if let State::Open(places) = &mut *self.lock() {
+            *places = Vec::new();
         }
     }
 
@@ -103,6 +129,13 @@ mod tests {
         derived.retire();
         assert_eq!((derived.kept('a'), derived.sum(|made| *made)), (None, 0));
         assert_eq!([derived.get_or_make('a', || 3), derived.get_or_make('a', || 4)], [3, 4]);
+    }
+
+    #[test]
+    fn a_value_is_made_again_if_it_was_not_to_be_kept() {
+        let derived = Derived::default();
+        assert_eq!([derived.get_or_make_if('a', || 1, |_| false), derived.get_or_make_if('a', || 2, |_| true)], [1, 2]);
+        assert_eq!(derived.get_or_make_if('a', || 3, |_| false), 2);
     }
 
     #[test]

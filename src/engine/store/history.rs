@@ -145,8 +145,18 @@ impl History {
     /// Removes the changes beyond the limits and returns them, so that the caller can drop them outside of locks.
     #[must_use]
     pub(super) fn trim(&mut self, now: Instant) -> Vec<Arc<Change>> {
+        self.trim_while(|history| history.is_over(now))
+    }
+
+    /// The same, of all changes but [`HistoryLimits::COUNT_MIN`].
+    #[must_use]
+    pub(super) fn shorten(&mut self) -> Vec<Arc<Change>> {
+        self.trim_while(|history| history.changes.len() > HistoryLimits::COUNT_MIN)
+    }
+
+    fn trim_while(&mut self, is_over: impl Fn(&Self) -> bool) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
-        while self.is_over(now) {
+        while is_over(self) {
             if let Some((_, change)) = self.changes.pop_front() {
                 self.bytes -= change.bytes();
                 self.first += 1;
@@ -261,7 +271,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Object, Objects, Schema, Shape, change::ChangeKind};
+    use crate::store::{Object, Objects, Room, Schema, Shape, change::ChangeKind};
 
     /// Readers would wait for the memory to be freed.
     #[test]
@@ -271,7 +281,7 @@ mod tests {
         let json = r#"{"kind":"W","metadata":{"name":"a","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_event(json.into(), &schema).expect("an object"));
         let (filled, age) = (Instant::now(), Duration::from_secs(300));
-        let base = Snapshot::from_objects(version(1000), &Objects::default());
+        let base = Snapshot::from_objects(version(1000), &Objects::default(), Room::default());
         let change = |number: u64, at| {
             let (version, object, after) = (version(at), object.clone(), base.clone().at(version(at)));
             let (kind, before, frames, frames_in, gap) =
@@ -293,7 +303,8 @@ mod tests {
         let limits = HistoryLimits { age: Duration::from_secs(320), bytes: 1 << 20 };
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let mut history = History::new(Snapshot::from_objects(version(1), &Objects::default()), limits, start);
+        let mut history =
+            History::new(Snapshot::from_objects(version(1), &Objects::default(), Room::default()), limits, start);
         for second in 2..=2000 {
             history.reach(version(second), at(second));
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Number;
 
 use super::{
-    object::Object,
+    object::{self, Object},
     read_error::ReadError,
     schema::{PathTree, Schema, Shape},
 };
@@ -47,14 +47,16 @@ impl Object {
         let digits = metadata.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
         let version =
             ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
-        let version_at = range_within(&json, digits.as_bytes(), opening.len()).ok_or(ReadError::Shape)?;
-        let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?;
+        let digits_at = range_within(&json, digits.as_bytes(), opening.len()).ok_or(ReadError::Shape)?;
+        let version_at = object::version_at(&digits_at, version).ok_or(ReadError::Shape)?;
+        let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?.into();
         let key = ObjectKey::new(metadata.namespace.as_deref(), &name);
-        let fields = schema.field_values(&key, values);
-        let labels =
-            metadata.labels.iter().map(|(name, value)| (Arc::from(&**name), Arc::from(&**value))).collect::<Labels>();
+        let fields = schema.field_values(values);
+        let labels = metadata.labels.iter().map(|(name, value)| (schema.words.share(name), schema.words.share(value)));
+        let labels = labels.collect::<Labels>();
         let tail = json.slice(opening.len()..);
-        Ok(Self { key, version, labels, fields, tail, version_at, metadata_at, derived: Default::default() })
+        let (tail_len, tail, derived) = (object::position(tail.len()), tail.into(), Default::default());
+        Ok(Self { key, version, labels, fields, tail, tail_len, version_at, metadata_at, derived })
     }
 }
 

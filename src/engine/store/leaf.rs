@@ -1,10 +1,22 @@
 //! A run of neighbouring objects of one namespace: the unit of copying and of shared list bytes.
 
-use std::sync::Arc;
+use std::{
+    ops::Range,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 
-use super::{derived::Derived, object::Object};
+use super::{
+    block::{Block, Deflated},
+    derived::Derived,
+    object::Object,
+    room::Room,
+    size::StoreSize,
+};
 use base::apimachinery::Representation;
 
 /// At most [`Leaf::LEN_MAX`] objects of a single namespace, in key order.
@@ -16,21 +28,15 @@ pub struct Leaf {
     bytes: usize,
     /// Whether the leaf was made for a single list; its derived values are dropped with it.
     is_private: bool,
+    /// For what is derived from the objects.
+    room: Room,
     /// The inner `Option` is `None` if an object cannot be written in that representation.
     joined: Derived<Representation, Option<Bytes>>,
     deflated: Derived<Representation, Option<Deflated>>,
-}
-
-/// Compressed bytes that can become part of any gzip member.
-#[derive(Clone, Debug)]
-pub struct Deflated {
-    /// Raw deflate blocks (RFC 1951) that refer to nothing before them. None of them is final, and the last one ends on
-    /// a byte boundary.
-    pub blocks: Bytes,
-    /// CRC-32 of the uncompressed bytes.
-    pub checksum: u32,
-    /// The number of uncompressed bytes.
-    pub length: u64,
+    /// Set once the leaf was compressed: the block that has all of its objects, if one has.
+    block: OnceLock<Option<Arc<Block>>>,
+    /// Whether the leaf was there at the last call of [`Self::settle`].
+    is_settled: AtomicBool,
 }
 
 impl Leaf {
@@ -40,15 +46,16 @@ impl Leaf {
     /// A leaf that shrinks below this number of objects is merged with its neighbour.
     pub const LEN_MIN: usize = 16;
 
-    pub(super) fn new(objects: Vec<Arc<Object>>) -> Self {
-        let bytes = objects.iter().map(|object| object.tail().len()).sum();
-        Self { objects, bytes, is_private: false, joined: Derived::default(), deflated: Derived::default() }
+    pub(super) fn new(objects: Vec<Arc<Object>>, room: Room) -> Self {
+        let bytes = objects.iter().map(|object| object.tail_len()).sum();
+        let (joined, deflated, block, is_settled) = Default::default();
+        Self { objects, bytes, is_private: false, room, joined, deflated, block, is_settled }
     }
 
     /// A leaf of the objects that match one list's selector. They may be of several namespaces, and the leaf is not
     /// part of any snapshot.
     pub fn of(objects: Vec<Arc<Object>>) -> Self {
-        Self { is_private: true, ..Self::new(objects) }
+        Self { is_private: true, ..Self::new(objects, Room::default()) }
     }
 
     /// Whether it was made for a single list.
@@ -60,6 +67,11 @@ impl Leaf {
         &self.objects
     }
 
+    /// The memory for what is derived from the objects.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
     /// The total length of the objects' tails, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -67,7 +79,8 @@ impl Leaf {
 
     /// The items joined for lists in that representation: made by `join` on the first call, then shared.
     pub fn joined(&self, form: Representation, join: impl FnOnce(&[Arc<Object>]) -> Option<Bytes>) -> Option<Bytes> {
-        self.joined.get_or_make(form, || join(&self.objects))
+        let length = |joined: &Option<Bytes>| joined.as_ref().map_or(0, Bytes::len);
+        self.joined.get_or_make_if(form, || join(&self.objects), |joined| self.room.take(length(joined)))
     }
 
     /// The joined items, if they are kept now.
@@ -77,12 +90,41 @@ impl Leaf {
 
     /// The items compressed for lists in that representation: made by `deflate` on the first call, then shared.
     pub fn deflated(&self, form: Representation, deflate: impl FnOnce(&Self) -> Option<Deflated>) -> Option<Deflated> {
-        self.deflated.get_or_make(form, || deflate(self))
+        let length = |deflated: &Option<Deflated>| deflated.as_ref().map_or(0, |deflated| deflated.blocks.len());
+        let made = || self.deflated.get_or_make_if(form, || deflate(self), |deflated| self.room.take(length(deflated)));
+        self.in_block(form).map_or_else(made, Some)
     }
 
     /// The compressed items, if they are kept now.
     pub fn deflated_now(&self, form: Representation) -> Option<Deflated> {
-        self.deflated.kept(form)?
+        self.in_block(form).or_else(|| self.deflated.kept(form)?)
+    }
+
+    fn in_block(&self, form: Representation) -> Option<Deflated> {
+        self.block.get()?.as_ref()?.deflated(form).cloned()
+    }
+
+    /// Whether the leaf is to be compressed: it was there at the last call already, and is not compressed.
+    pub(super) fn settle(&self) -> bool {
+        self.is_settled.swap(true, Relaxed) && self.block.get().is_none()
+    }
+
+    /// Moves some of the objects into a block, whose text has their tails from these positions on.
+    pub fn move_into(&self, block: Block, run: Range<usize>, positions: &[usize]) {
+        let (block, is_whole) = (Arc::new(block), run.len() == self.objects.len());
+        for (object, at) in self.objects[run].iter().zip(positions) {
+            object.move_into(block.clone(), *at);
+        }
+        if is_whole {
+            self.deflated.clear();
+            // Only one task compresses.
+            drop(self.block.set(Some(block)));
+        }
+    }
+
+    /// Ends the compression of the leaf: [`Reader::settled`](super::Reader::settled) does not return it again.
+    pub fn settled_for_good(&self) {
+        drop(self.block.set(None));
     }
 
     /// Bytes of joined items that the leaf holds now, in all representations.
@@ -95,21 +137,39 @@ impl Leaf {
         if self.is_private { self.joined_bytes() } else { 0 }
     }
 
-    /// Bytes of compressed items that the leaf holds now, in all representations.
-    pub fn deflated_bytes(&self) -> usize {
-        self.deflated.sum(|deflated| deflated.as_ref().map_or(0, |deflated| deflated.blocks.len()))
-    }
-
-    /// Bytes that the objects of the leaf hold now in other representations.
-    pub fn derived_bytes(&self) -> usize {
-        self.objects.iter().map(|object| object.derived_bytes()).sum()
+    /// Adds what the leaf holds now, except for its objects' own bytes.
+    pub(super) fn measure(&self, size: &mut StoreSize) {
+        size.joined_bytes += self.joined_bytes();
+        size.deflated_bytes +=
+            self.deflated.sum(|deflated| deflated.as_ref().map_or(0, |deflated| deflated.blocks.len()));
+        let mut last = None;
+        for object in &self.objects {
+            size.derived_bytes += object.derived_bytes();
+            let Some(block) = object.block() else { continue };
+            size.cold_bytes += object.tail_len();
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &block)) {
+                size.deflated_bytes += block.len();
+                size.joined_bytes += block.kept();
+                last = Some(block);
+            }
+        }
     }
 
     /// Drops derived bytes that were not used since the last sweep.
     pub(super) fn sweep(&self) {
         self.joined.sweep();
         self.deflated.sweep();
-        self.objects.iter().for_each(|object| object.sweep());
+        let mut last = None;
+        for object in &self.objects {
+            object.sweep();
+            // Once, since a second time would drop what was used since the last sweep.
+            if let Some(block) = object.block()
+                && last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &block))
+            {
+                block.sweep();
+                last = Some(block);
+            }
+        }
     }
 
     /// Drops the derived bytes, because the leaf is no longer part of the newest snapshot.

@@ -5,6 +5,7 @@
 //! values that selectors need are read from these bytes once, when the object arrives.
 
 mod backfill;
+mod block;
 mod bridge;
 mod change;
 mod derived;
@@ -17,31 +18,38 @@ mod objects;
 mod predicate;
 mod protobuf;
 mod read_error;
+mod room;
 mod schema;
 mod scope;
 mod search;
+mod size;
 mod snapshot;
 mod state;
 mod tag_tree;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod uid;
 mod view;
 pub mod wire;
+mod words;
 
 pub use backfill::{Backfill, NotBefore};
+pub use block::{Block, Deflated, Thaw};
 pub use bridge::NotBridged;
 pub use change::{Change, ChangeKind, FrameKind};
 pub use gap::Gap;
 pub use history::{Expired, FIRST_CHANGE, HistoryLimits};
-pub use leaf::{Deflated, Leaf};
+pub use leaf::Leaf;
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
 pub use predicate::{NotEvaluated, Predicate};
 pub use read_error::ReadError;
-pub use schema::{PROTOBUF_MAGIC, Schema, Shape};
+pub use room::{Claim, NoRoom, Room};
+pub use schema::{FieldPlace, PROTOBUF_MAGIC, Schema, Shape};
 pub use scope::Scope;
 pub use search::{NextPage, Page, Search};
+pub use size::{OBJECT_BYTES, StoreSize};
 pub use snapshot::Snapshot;
-pub use state::{Advance, Backlog, OutOfOrder, Reader, StoreSize, Writer, store};
+pub use state::{Advance, Backlog, OutOfOrder, Reader, Writer, store};
 pub use view::{Extract, View};

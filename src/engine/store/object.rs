@@ -4,7 +4,12 @@ use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 
-use super::derived::Derived;
+use super::{
+    block::{Block, Thaw},
+    derived::Derived,
+    schema::FieldPlace,
+    tail::Tail,
+};
 use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
 /// An object at one version. Immutable; shared by snapshots, history and responses.
@@ -17,19 +22,40 @@ pub struct Object {
     /// The object's version; for a deleted object the version of the deletion.
     pub version: ResourceVersion,
     pub labels: Labels,
-    /// Values of the schema's fields, in the schema's order. The value of a field that the object lacks is defined by
-    /// the source of the field (read-path 5.1, "Value rules").
+    /// Values of the schema's fields that are not in the key ([`FieldPlace::Value`]). The value of a field that
+    /// the object lacks is defined by the source of the field (read-path 5.1, "Value rules").
     pub(super) fields: Box<[Arc<str>]>,
     /// Everything after the shape's opening, including the closing brace.
-    pub(super) tail: Bytes,
-    /// The position in `tail` of the digits of `metadata.resourceVersion`.
-    pub(super) version_at: Range<usize>,
+    pub(super) tail: Tail,
+    /// The length of `tail` in bytes, which is far less than 4 GiB.
+    pub(super) tail_len: u32,
+    /// The position in `tail` of the digits of `version`.
+    pub(super) version_at: u32,
     /// The position in `tail` of the value of `metadata`: a JSON object with its braces, or a message without its tag
     /// and length.
-    pub(super) metadata_at: Range<usize>,
+    pub(super) metadata_at: Span,
     /// The metadata converted to JSON and to protobuf, where `tail` does not contain it in that form; the inner
     /// `Option` is `None` where that is impossible.
     pub(super) derived: Derived<Encoding, Option<Metadata>>,
+}
+
+// With its count of references, what the allocator gives is 160 bytes; a million objects are usual.
+const _: () = assert!(size_of::<Object>() <= 144);
+
+/// A range of a tail, which is far shorter than 4 GiB.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span(u32, u32);
+
+impl Span {
+    pub(super) fn range(self) -> Range<usize> {
+        self.0 as usize..self.1 as usize
+    }
+}
+
+impl From<Range<usize>> for Span {
+    fn from(range: Range<usize>) -> Self {
+        Self(position(range.start), position(range.end))
+    }
 }
 
 /// An object's metadata: a JSON object, or an `ObjectMeta` message.
@@ -41,29 +67,52 @@ pub struct Metadata {
 }
 
 impl Object {
-    /// Everything after the shape's opening, including the closing brace.
-    pub fn tail(&self) -> &Bytes {
-        &self.tail
+    /// Everything after the shape's opening, including the closing brace. Inflated if the object is compressed: a
+    /// reader of many objects calls [`Self::thaw`] first.
+    pub fn tail(&self) -> Bytes {
+        self.tail.bytes(self.tail_len())
+    }
+
+    /// The length of the tail in bytes.
+    pub fn tail_len(&self) -> usize {
+        self.tail_len as usize
+    }
+
+    /// Keeps the text of the object's block for `thaw`, which reads the object and its neighbours next.
+    pub fn thaw(&self, thaw: &mut Thaw) {
+        thaw.enter(self.tail.block());
+    }
+
+    /// The block that has the object; `None` if it is not compressed.
+    pub(super) fn block(&self) -> Option<Arc<Block>> {
+        self.tail.block()
+    }
+
+    /// Moves the tail into a block whose text has it from that position on.
+    pub(super) fn move_into(&self, block: Arc<Block>, at: usize) {
+        self.tail.move_into(block, at);
     }
 
     /// The parts of the tail before and after the digits of its version, so that another version can be put in between.
-    pub fn tail_around_version(&self) -> (&[u8], &[u8]) {
-        (&self.tail[..self.version_at.start], &self.tail[self.version_at.end..])
+    pub fn tail_around_version(&self) -> (Bytes, Bytes) {
+        let tail = self.tail();
+        (tail.slice(..self.version_at().start), tail.slice(self.version_at().end..))
     }
 
     /// The value of `metadata` as upstream wrote it: a JSON object, or an `ObjectMeta` message.
     pub fn metadata(&self) -> Bytes {
-        self.tail.slice(self.metadata_at.clone())
+        self.tail().slice(self.metadata_at())
     }
 
     /// The position in the tail of the value of `metadata`.
     pub fn metadata_at(&self) -> Range<usize> {
-        self.metadata_at.clone()
+        self.metadata_at.range()
     }
 
     /// The position in the tail of the digits of the version, which lies within the metadata.
     pub fn version_at(&self) -> Range<usize> {
-        self.version_at.clone()
+        let start = self.version_at as usize;
+        start..start + digits(self.version)
     }
 
     /// The metadata in another form than upstream wrote it: made by `make` on the first call for that encoding, then
@@ -94,8 +143,27 @@ impl Object {
         self.derived.sweep();
     }
 
-    /// The value of the schema's field at `position`.
-    pub fn field(&self, position: usize) -> &str {
-        &self.fields[position]
+    /// The value of the schema's field at that place.
+    pub fn field(&self, place: FieldPlace) -> &str {
+        match place {
+            FieldPlace::Name => self.key.name(),
+            FieldPlace::Namespace => self.key.namespace().unwrap_or_default(),
+            FieldPlace::Value(position) => &self.fields[position],
+        }
     }
+}
+
+/// A length or a position in a tail.
+pub(super) fn position(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+/// The position of a version's digits; `None` if it is not written as Go writes numbers.
+pub(super) fn version_at(digits_at: &Range<usize>, version: ResourceVersion) -> Option<u32> {
+    (digits_at.len() == digits(version)).then(|| position(digits_at.start))
+}
+
+/// The number of decimal digits.
+fn digits(version: ResourceVersion) -> usize {
+    version.value().ilog10() as usize + 1
 }

@@ -1,6 +1,9 @@
 //! A request's selectors: resolved against a schema once, then evaluated once per object.
 
-use super::{object::Object, schema::Schema};
+use super::{
+    object::Object,
+    schema::{FieldPlace, Schema},
+};
 use base::apimachinery::{FieldSelector, LabelSelector};
 
 /// Selects the objects of a list or a watch (apiserver's `SelectionPredicate`).
@@ -12,7 +15,7 @@ pub struct Predicate {
 
 #[derive(Debug)]
 struct FieldTerm {
-    position: usize,
+    place: FieldPlace,
     equals: bool,
     value: Box<str>,
 }
@@ -39,10 +42,10 @@ impl Predicate {
             return Err(NotEvaluated::Costly);
         }
         let term = |requirement: &base::apimachinery::FieldRequirement| {
-            let position = schema
-                .position(&requirement.field)
+            let place = schema
+                .place(&requirement.field)
                 .ok_or_else(|| NotEvaluated::UnsupportedField(requirement.field.clone()))?;
-            Ok(FieldTerm { position, equals: requirement.equals, value: requirement.value.as_str().into() })
+            Ok(FieldTerm { place, equals: requirement.equals, value: requirement.value.as_str().into() })
         };
         let fields = fields.requirements().iter().map(term).collect::<Result<_, _>>()?;
         Ok(Self { labels, fields })
@@ -67,12 +70,12 @@ impl Predicate {
 
     /// Whether the object meets all requirements of both selectors.
     pub fn matches(&self, object: &Object) -> bool {
-        let holds = |term: &FieldTerm| (object.field(term.position) == &*term.value) == term.equals;
+        let holds = |term: &FieldTerm| (object.field(term.place) == &*term.value) == term.equals;
         self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(&object.labels))
     }
 
-    /// The value that the selector requires of the field at `position`, if it requires one.
-    pub fn required(&self, position: usize) -> Option<&str> {
-        self.fields.iter().find(|term| term.position == position && term.equals).map(|term| &*term.value)
+    /// The value that the selector requires of the field at that place, if it requires one.
+    pub fn required(&self, place: FieldPlace) -> Option<&str> {
+        self.fields.iter().find(|term| term.place == place && term.equals).map(|term| &*term.value)
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{tag_tree::TagTree, wire};
-use base::apimachinery::{Encoding, FieldSource, GroupResource, ObjectKey, SelectableField, field_tags};
+use super::{room::Room, tag_tree::TagTree, wire, words::Words};
+use base::apimachinery::{Encoding, FieldSource, GroupResource, NODE_NAME, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
@@ -70,14 +70,16 @@ impl Shape {
 pub struct Schema {
     pub shape: Shape,
     fields: Vec<SelectableField>,
-    /// The position of the field that watchers are indexed by, besides namespace and name: `spec.nodeName` of pods.
-    index: Option<usize>,
+    /// Where objects have their values, in the same order.
+    places: Vec<FieldPlace>,
+    /// The place of the field that watchers are indexed by, besides namespace and name: [`NODE_NAME`], on which
+    /// thousands of watchers (one kubelet per node) select.
+    index: Option<FieldPlace>,
     pub(super) paths: PathTree,
     pub(super) tags: TagTree,
+    pub(super) words: Words,
+    room: Room,
 }
-
-/// The field that thousands of watchers (one kubelet per node) select on.
-const INDEXED_FIELD: &str = "spec.nodeName";
 
 impl Schema {
     pub fn new(shape: Shape, fields: Vec<SelectableField>) -> Self {
@@ -87,8 +89,29 @@ impl Schema {
                 paths.insert(path, position);
             }
         }
-        let index = fields.iter().position(|field| &*field.label == INDEXED_FIELD);
-        Self { shape, fields, index, paths, tags: TagTree::default() }
+        let places = FieldPlace::of(&fields);
+        let index = fields.iter().position(|field| &*field.label == NODE_NAME).map(|position| places[position]);
+        Self {
+            shape,
+            fields,
+            places,
+            index,
+            paths,
+            tags: TagTree::default(),
+            words: Words::default(),
+            room: Room::default(),
+        }
+    }
+
+    /// The same for a store that takes its memory from `room`.
+    #[must_use]
+    pub fn within(self, room: Room) -> Self {
+        Self { room, ..self }
+    }
+
+    /// The memory of the store.
+    pub fn room(&self) -> &Room {
+        &self.room
     }
 
     /// The schema of a built-in resource's protobuf store. It leaves out the `fields` whose field numbers are not
@@ -106,31 +129,58 @@ impl Schema {
         Self { tags, ..Self::new(shape, fields) }
     }
 
-    /// The selectable fields. The values of an object have the same order.
+    /// The selectable fields.
     pub fn fields(&self) -> &[SelectableField] {
         &self.fields
     }
 
-    /// The values of an object's selectable fields, in the order of [`Self::fields`]. `found` are those that were read
-    /// from the object, in the same order.
-    pub(super) fn field_values(&self, key: &ObjectKey, found: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
+    /// The values of an object's selectable fields that are not in its key. `found` are those that were read from the
+    /// object, in the order of [`Self::fields`].
+    pub(super) fn field_values(&self, found: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
         let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
-            FieldSource::Name => key.name().into(),
-            FieldSource::Namespace => key.namespace().unwrap_or_default().into(),
-            FieldSource::Path { absent, .. } => found.unwrap_or_else(|| (*absent).into()),
-            FieldSource::NeverSet => "".into(),
+            FieldSource::Name | FieldSource::Namespace => None,
+            FieldSource::Path { absent, .. } => Some(self.words.share(found.as_deref().unwrap_or(absent))),
+            FieldSource::NeverSet => Some(self.words.share("")),
         };
-        self.fields.iter().zip(found).map(value).collect()
+        self.fields.iter().zip(found).filter_map(value).collect()
     }
 
-    /// The position of the field among the selectable fields; `None` if it is not known to be selectable.
-    pub fn position(&self, label: &str) -> Option<usize> {
-        self.fields.iter().position(|field| &*field.label == label)
+    /// Where objects have the value of a field; `None` if it is not known to be selectable.
+    pub fn place(&self, label: &str) -> Option<FieldPlace> {
+        let position = self.fields.iter().position(|field| &*field.label == label)?;
+        Some(self.places[position])
     }
 
-    /// The position of the field that watchers are indexed by, if this resource has it.
-    pub fn indexed_field(&self) -> Option<usize> {
+    /// The places of all selectable fields, in the order of [`Self::fields`].
+    pub fn places(&self) -> &[FieldPlace] {
+        &self.places
+    }
+
+    /// The place of the field that watchers are indexed by, if this resource has it.
+    pub fn indexed_field(&self) -> Option<FieldPlace> {
         self.index
+    }
+}
+
+/// Where an object has the value of a selectable field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldPlace {
+    Name,
+    Namespace,
+    /// The position among the values that are kept beside the key.
+    Value(usize),
+}
+
+impl FieldPlace {
+    /// The places of these fields, in their order.
+    fn of(fields: &[SelectableField]) -> Vec<Self> {
+        let mut values = 0..;
+        let place = |field: &SelectableField| match field.source {
+            FieldSource::Name => Some(Self::Name),
+            FieldSource::Namespace => Some(Self::Namespace),
+            FieldSource::Path { .. } | FieldSource::NeverSet => values.next().map(Self::Value),
+        };
+        fields.iter().filter_map(place).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::apimachinery::{CollectionScope, ObjectKey};
+use base::apimachinery::{CollectionScope, FieldSelector, FieldValue, ObjectKey};
 
 /// The objects of a collection that a request may read, determined by their keys alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,14 +27,19 @@ impl Scope {
         }
     }
 
-    /// Whether a store of that part of the collection has all objects in this scope.
-    pub fn lies_within(&self, store: &CollectionScope) -> bool {
-        match (store, self) {
-            (CollectionScope::Cluster, _) => true,
-            (CollectionScope::Namespace(of_store), Self::Namespace(namespace)) => of_store == namespace,
-            (CollectionScope::Namespace(of_store), Self::Object(key)) => key.namespace() == Some(&**of_store),
-            (CollectionScope::Namespace(_), Self::Everything | Self::Named(_)) => false,
-        }
+    /// Whether a store of that part of the collection has all objects in this scope that match the selector.
+    pub fn lies_within(&self, store: &CollectionScope, fields: &FieldSelector) -> bool {
+        let namespace = match self {
+            Self::Namespace(namespace) => Some(&**namespace),
+            Self::Object(key) => key.namespace(),
+            Self::Everything | Self::Named(_) => None,
+        };
+        let is_required = |FieldValue { label, value }: &FieldValue| {
+            let mut terms = fields.requirements().iter();
+            terms.any(|term| term.equals && term.field == *label && *term.value == **value)
+        };
+        store.namespace.as_deref().is_none_or(|of_store| namespace == Some(of_store))
+            && store.selection.as_ref().is_none_or(is_required)
     }
 
     /// The longest known common prefix of all keys in the scope.

@@ -63,7 +63,7 @@ impl<'a> Search<'a> {
             }
             last = Some(key);
             if let Some(object) = selected {
-                self.bytes += object.tail().len();
+                self.bytes += object.tail_len();
                 self.found.push(object.clone());
             }
             keys -= 1;
@@ -166,7 +166,7 @@ mod tests {
         let (state, schema) = state(Scope::Namespace("b".into()));
         let predicate = third(&schema);
         let (all, _) = found(state.search("", usize::MAX, &predicate));
-        assert_eq!(all.bytes, all.objects.iter().map(|object| object.tail().len()).sum::<usize>());
+        assert_eq!(all.bytes, all.objects.iter().map(|object| object.tail_len()).sum::<usize>());
         for limit in [1, 40, 499, 500] {
             let (mut paged, mut start) = (Vec::new(), Some(String::new()));
             while let Some(from) = start {

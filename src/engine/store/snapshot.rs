@@ -7,7 +7,7 @@ use std::{
 
 use imbl::OrdMap;
 
-use super::{leaf::Leaf, object::Object, objects::Objects};
+use super::{leaf::Leaf, object::Object, objects::Objects, room::Room};
 use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// An immutable, ordered collection. Cloning it costs one reference count, and changing it copies one leaf.
@@ -20,20 +20,18 @@ pub struct Snapshot {
     leaves: OrdMap<Arc<str>, Arc<Leaf>>,
     len: usize,
     bytes: usize,
+    /// For what is derived from the objects.
+    room: Room,
 }
 
 impl Snapshot {
-    pub(super) fn new(version: ResourceVersion) -> Self {
-        Self { version, leaves: OrdMap::new(), len: 0, bytes: 0 }
-    }
-
-    pub(super) fn from_objects(version: ResourceVersion, objects: &Objects) -> Self {
-        let mut snapshot = Self::new(version);
+    pub(super) fn from_objects(version: ResourceVersion, objects: &Objects, room: Room) -> Self {
+        let mut snapshot = Self { version, leaves: OrdMap::new(), len: 0, bytes: 0, room };
         for run in objects.as_slice().chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
             for (number, chunk) in run.chunks(Leaf::LEN_MAX * 3 / 4).enumerate() {
                 let first = &chunk[0].key;
                 let bound = if number == 0 { first_bound(first.as_str()).into() } else { first.as_str().into() };
-                let leaf = Leaf::new(chunk.to_vec());
+                let leaf = Leaf::new(chunk.to_vec(), snapshot.room.clone());
                 snapshot.len += chunk.len();
                 snapshot.bytes += leaf.bytes();
                 snapshot.leaves.insert(bound, Arc::new(leaf));
@@ -131,7 +129,7 @@ impl Snapshot {
             }
             None => (first_bound(key.as_str()).into(), Vec::with_capacity(1)),
         };
-        self.bytes += object.tail().len();
+        self.bytes += object.tail_len();
         let before = match objects.binary_search_by(|other| other.key.cmp(&key)) {
             Ok(at) => Some(std::mem::replace(&mut objects[at], object)),
             Err(at) => {
@@ -140,15 +138,20 @@ impl Snapshot {
             }
         };
         match &before {
-            Some(before) => self.bytes -= before.tail().len(),
+            Some(before) => self.bytes -= before.tail_len(),
             None => self.len += 1,
         }
         if objects.len() > Leaf::LEN_MAX {
             let right = objects.split_off(objects.len() / 2);
-            self.leaves.insert(right[0].key.as_str().into(), Arc::new(Leaf::new(right)));
+            let bound = right[0].key.as_str().into();
+            self.leaves.insert(bound, self.leaf(right));
         }
-        self.leaves.insert(bound, Arc::new(Leaf::new(objects)));
+        self.leaves.insert(bound, self.leaf(objects));
         before
+    }
+
+    fn leaf(&self, objects: Vec<Arc<Object>>) -> Arc<Leaf> {
+        Arc::new(Leaf::new(objects, self.room.clone()))
     }
 
     /// Removes the object with that key and returns it.
@@ -160,14 +163,14 @@ impl Snapshot {
         let mut objects = leaf.objects().to_vec();
         let before = objects.remove(at);
         self.len -= 1;
-        self.bytes -= before.tail().len();
+        self.bytes -= before.tail_len();
         if objects.len() < Leaf::LEN_MIN {
             self.take_next(&bound, &mut objects);
         }
         if objects.is_empty() {
             self.leaves.remove(&bound);
         } else {
-            self.leaves.insert(bound, Arc::new(Leaf::new(objects)));
+            self.leaves.insert(bound, self.leaf(objects));
         }
         Some(before)
     }

@@ -15,9 +15,11 @@ use super::{
     change::{Change, ChangeKind},
     gap::Gap,
     history::{Expired, History, HistoryLimits},
+    leaf::Leaf,
     object::Object,
     objects::Objects,
     schema::Schema,
+    size::{OBJECT_BYTES, StoreSize},
     snapshot::Snapshot,
 };
 use base::apimachinery::ResourceVersion;
@@ -29,7 +31,8 @@ pub fn store(
     version: ResourceVersion,
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
-    let newest = Snapshot::from_objects(version, objects);
+    let newest = Snapshot::from_objects(version, objects, schema.room().clone());
+    schema.room().charge(newest.bytes() + newest.len() * OBJECT_BYTES);
     let state = State { history: History::new(newest.clone(), limits, Instant::now()), newest, last_change: version };
     let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
     (Writer(shared.clone()), Reader(shared))
@@ -79,23 +82,6 @@ pub struct Backlog {
     pub caught_up: Option<ResourceVersion>,
 }
 
-/// The size of a store, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreSize {
-    pub objects: usize,
-    /// Bytes of the newest objects.
-    pub object_bytes: usize,
-    pub changes: usize,
-    /// An estimate of the bytes that the history holds besides the newest state.
-    pub change_bytes: usize,
-    /// Items joined for lists.
-    pub joined_bytes: usize,
-    /// Items compressed for lists.
-    pub deflated_bytes: usize,
-    /// Metadata of objects in other forms than upstream's.
-    pub derived_bytes: usize,
-}
-
 impl Writer {
     /// Applies one event of upstream's watch. `line` is the event as upstream framed it; watchers for which the change
     /// has the same type as it had for the gateway get these very bytes.
@@ -129,6 +115,7 @@ impl Writer {
         let gone = state.history.push(change.clone(), now);
         state.last_change = version;
         drop(state);
+        self.0.schema.room().charge(change.bytes());
         // After the lock, as in `Reader::trim_history`.
         drop(gone);
         self.0.progress.send_replace(version);
@@ -154,6 +141,7 @@ impl Writer {
         difference.replaced().for_each(|object| object.retire());
         let (changes, gone) = state.bridge(difference, after, gap);
         drop(state);
+        self.0.schema.room().charge(changes.iter().map(|change| change.bytes()).sum());
         drop(gone);
         self.0.progress.send_replace(version);
         Ok(changes)
@@ -309,11 +297,22 @@ impl Reader {
         drop(gone);
     }
 
+    /// Removes all changes but the last few, which an API server keeps, too.
+    pub fn shorten_history(&self) {
+        let gone = self.0.write().history.shorten();
+        drop(gone);
+    }
+
     /// Drops the bytes derived from the newest objects that were not used since the last sweep.
     pub fn sweep(&self) {
         for leaf in self.snapshot().leaves() {
             leaf.sweep();
         }
+    }
+
+    /// The leaves of the newest state that are to be compressed: they have not changed since the last call.
+    pub fn settled(&self) -> Vec<Arc<Leaf>> {
+        self.snapshot().leaves().filter(|leaf| leaf.settle()).cloned().collect()
     }
 
     pub fn size(&self) -> StoreSize {
@@ -325,9 +324,7 @@ impl Reader {
         let mut size = StoreSize { changes, change_bytes, ..StoreSize::default() };
         (size.objects, size.object_bytes) = (newest.len(), newest.bytes());
         for leaf in newest.leaves() {
-            size.joined_bytes += leaf.joined_bytes();
-            size.deflated_bytes += leaf.deflated_bytes();
-            size.derived_bytes += leaf.derived_bytes();
+            leaf.measure(&mut size);
         }
         size
     }

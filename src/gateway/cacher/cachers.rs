@@ -9,28 +9,33 @@ use std::{
 
 use dashmap::DashMap;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
     time::{Instant, timeout_at},
 };
 
 use super::{
     NotCached, Resumed,
+    candidates::Candidates,
     entry::Entry,
     instance::{Instance, Siblings},
     staleness::StalenessLimit,
+    store_key::{Prewarmed, StoreKey},
 };
 use crate::{
     peers::Peers,
     upstream::{Discovery, Upstream},
 };
 use base::{
-    apimachinery::{CollectionScope, ElectionRank, Encoding, GroupResource, GroupVersionResource, ResourceVersion},
+    apimachinery::{
+        ElectionRank, Encoding, FieldSelector, GroupResource, GroupVersionResource, ResourceRequest, ResourceVersion,
+    },
+    config::CacheScope,
     fairness::ClientKey,
     lifecycle::{Spread, Tasks},
     memo::{Bound, TtlCache},
     telemetry::{limit_reached, show_limit},
 };
-use engine::store::HistoryLimits;
+use engine::store::{HistoryLimits, Room};
 
 /// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
@@ -47,11 +52,15 @@ pub struct Config {
     /// Never cached.
     pub exclude: Arc<HashSet<GroupResource>>,
     /// Started immediately and never stopped as idle.
-    pub prewarm: Vec<GroupResource>,
+    pub prewarm: Vec<Prewarmed>,
     /// A cache that was not used for this long is stopped.
     pub idle_timeout: Duration,
     /// Bytes that were joined or compressed for lists are dropped if they were not used within this time.
     pub list_bytes_timeout: Duration,
+    /// Objects that have not changed for this long are compressed; `None`: never.
+    pub compress_after: Option<Duration>,
+    /// The maximum of what all stores take, in bytes; `None`: no limit.
+    pub bytes: Option<u64>,
     pub history: HistoryLimits,
     /// Whether a cache is kept, with its watches, when upstream has forgotten the changes after its version.
     pub bridge: bool,
@@ -78,20 +87,11 @@ pub struct Readiness {
     pub reason: &'static str,
 }
 
-/// Identifies a store: a part of a resource's collection in one encoding, with its own upstream watch.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct StoreKey {
-    pub(super) resource: GroupVersionResource,
-    pub(super) scope: CollectionScope,
-    pub(super) encoding: Encoding,
-}
-
 /// What the stores that are started cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scopes {
-    /// Whether a namespace is cached by itself where the gateway may not list and watch the resource in the cluster.
-    pub of_namespaces: bool,
-    /// The maximum number of such namespaces of one resource.
+    pub policy: CacheScope,
+    /// The maximum number of stores of one resource that cover less than the cluster.
     pub per_resource: usize,
 }
 
@@ -106,13 +106,19 @@ pub(super) struct Shared {
     /// Whether the last definition that was requested could not be read. The log then has a line about it.
     pub(super) has_no_definitions: AtomicBool,
     pub(super) config: watch::Sender<Config>,
-    /// The resources to prewarm at the start of the gateway, which is not ready before they are filled.
-    required: Vec<GroupResource>,
-    /// Why resources to prewarm are not cached, as far as that is known.
-    pub(super) missing: Mutex<HashMap<GroupResource, &'static str>>,
+    /// What was to be prewarmed at the start of the gateway, which is not ready before it is filled.
+    required: Vec<Prewarmed>,
+    /// Why something to prewarm is not cached, as far as that is known.
+    pub(super) missing: Mutex<HashMap<Prewarmed, &'static str>>,
     pub(super) tasks: Tasks,
     /// Bounds the reads that wait for a fill.
     pub(super) waiters: Semaphore,
+    /// The right to compress: of one leaf at a time, in all stores together.
+    pub(super) compressing: Semaphore,
+    /// The memory of all stores.
+    pub(super) room: Room,
+    /// Notified when everything is to be compressed soon.
+    pub(super) tight: Notify,
     /// Determines when watches end once the gateway drains.
     pub(super) spread: Spread,
 }
@@ -137,9 +143,16 @@ impl Cachers {
             missing: Mutex::default(),
             tasks,
             waiters,
+            compressing: Semaphore::new(1),
+            room: Room::default(),
+            tight: Notify::new(),
             spread,
         });
-        let [stores, waiting] = [Arc::downgrade(&shared), Arc::downgrade(&shared)];
+        let [stores, waiting, memory] = [(); 3].map(|()| Arc::downgrade(&shared));
+        show_limit("cache_bytes", move || {
+            let room = &memory.upgrade()?.room;
+            Some((room.used(), room.limit().unwrap_or(0)))
+        });
         show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
         let waiting = move || Some(FILL_WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
         show_limit("fill_waiters", move || Some((waiting()? as u64, FILL_WAITERS_MAX as u64)));
@@ -157,25 +170,34 @@ impl Cachers {
         self.shared.config.borrow().exclude.clone()
     }
 
-    /// The instance that covers reads of a resource in that encoding: in a namespace, or, if that is `None`, in the
-    /// cluster. The first call starts its cache.
-    ///
-    /// The one of the cluster is preferred. Where the gateway's rights do not suffice for it, that of the namespace is
-    /// used; from time to time the cluster's is tried again, and a namespace's answers meanwhile.
+    /// The instance that answers reads of `target` with that field selector in that encoding. The first call starts a
+    /// cache, which covers what [`CacheScope`] says.
     pub fn find(
         &self,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
+        target: &ResourceRequest,
+        fields: Option<&FieldSelector>,
         encoding: Encoding,
     ) -> Result<Arc<Instance>, NotCached> {
-        self.look(StoreKey::whole(resource, encoding)).or_else(|why| {
-            let narrow = self.narrow(resource, namespace, encoding).ok_or(why)?;
-            if why == NotCached::Forbidden {
-                return self.look(narrow);
+        let Candidates { filled, started: [first, second] } = self.candidates(target, fields);
+        let key = |scope| StoreKey::of(&target.resource, scope, encoding);
+        if let Some(instance) = filled.into_iter().find_map(|scope| self.touch(&key(scope))) {
+            return Ok(instance);
+        }
+        self.look(key(first.ok_or(NotCached::SingleObject)?)).or_else(|why| {
+            let second = key(second.ok_or(why)?);
+            if !matches!(why, NotCached::Forbidden | NotCached::TooManyScopes) {
+                // Until the first is filled. Of what the API server does not serve itself, none is.
+                let may_be_filled = matches!(
+                    why,
+                    NotCached::Filling
+                        | NotCached::Unfilled
+                        | NotCached::TooManyResources
+                        | NotCached::Undiscovered
+                        | NotCached::MemoryFull
+                );
+                return self.touch(&second).filter(|_| may_be_filled).ok_or(why);
             }
-            let instance = self.shared.entries.get(&narrow).and_then(|entry| entry.instance().ok()).ok_or(why)?;
-            instance.touch();
-            Ok(instance)
+            self.look(second).map_err(|other| if other == NotCached::Forbidden { why } else { other })
         })
     }
 
@@ -183,12 +205,12 @@ impl Cachers {
     /// that wait for it.
     pub async fn filled(
         &self,
-        resource: &GroupVersionResource,
-        namespace: Option<&str>,
+        target: &ResourceRequest,
+        fields: Option<&FieldSelector>,
         encoding: Encoding,
         limit: Instant,
     ) -> Result<Arc<Instance>, NotCached> {
-        match self.find(resource, namespace, encoding) {
+        match self.find(target, fields, encoding) {
             Err(NotCached::Filling) => {}
             known => return known,
         }
@@ -196,8 +218,9 @@ impl Cachers {
             limit_reached("fill_waiters");
             return Err(NotCached::Filling);
         };
-        // First that of the cluster; then, if that is forbidden, that of the namespace.
-        let keys = [Some(StoreKey::whole(resource, encoding)), self.narrow(resource, namespace, encoding)];
+        let started = self.candidates(target, fields).started;
+        let keys = started.map(|scope| Some(StoreKey::of(&target.resource, scope?, encoding)));
+        // The second one once the first is known to be forbidden.
         for _ in &keys {
             let filling = keys.iter().flatten().find_map(|key| {
                 let entry = self.shared.entries.get(key)?;
@@ -209,7 +232,7 @@ impl Cachers {
                     known => return known,
                 }
             }
-            match self.find(resource, namespace, encoding) {
+            match self.find(target, fields, encoding) {
                 Err(NotCached::Filling) => {}
                 known => return known,
             }
@@ -217,13 +240,18 @@ impl Cachers {
         Err(NotCached::Filling)
     }
 
-    /// The store of a namespace alone, if there may be one.
-    fn narrow(&self, resource: &GroupVersionResource, namespace: Option<&str>, encoding: Encoding) -> Option<StoreKey> {
-        let namespace = namespace.filter(|_| self.shared.config.borrow().scopes.of_namespaces)?;
-        let scope = CollectionScope::Namespace(namespace.into());
-        Some(StoreKey { resource: resource.clone(), scope, encoding })
+    fn candidates(&self, target: &ResourceRequest, fields: Option<&FieldSelector>) -> Candidates {
+        Candidates::of(self.shared.config.borrow().scopes.policy, target, fields)
     }
 
+    /// The instance of a store, if that is filled; counts as use.
+    fn touch(&self, key: &StoreKey) -> Option<Arc<Instance>> {
+        let instance = self.shared.entries.get(key)?.instance().ok()?;
+        instance.touch();
+        Some(instance)
+    }
+
+    /// The instance of a store, which is started if it is not there.
     fn look(&self, key: StoreKey) -> Result<Arc<Instance>, NotCached> {
         if let Some(entry) = self.shared.entries.get(&key) {
             let instance = entry.instance().inspect_err(|_| entry.ask())?;
@@ -282,12 +310,15 @@ impl Cachers {
             limit_reached("cached_resources");
             return NotCached::TooManyResources;
         }
+        if !self.shared.entries.contains_key(&key) && !self.shared.room.has_room() {
+            limit_reached("cache_bytes");
+            return NotCached::MemoryFull;
+        }
         let scopes = self.shared.config.borrow().scopes;
         let is_sibling = |other: &StoreKey| {
-            other.scope != CollectionScope::Cluster
-                && (&other.resource, other.encoding) == (&key.resource, key.encoding)
+            !other.scope.is_cluster() && (&other.resource, other.encoding) == (&key.resource, key.encoding)
         };
-        if key.scope != CollectionScope::Cluster
+        if !key.scope.is_cluster()
             && self.shared.entries.iter().filter(|entry| is_sibling(entry.key())).count() >= scopes.per_resource
         {
             limit_reached("scopes_per_resource");
@@ -305,38 +336,40 @@ impl Cachers {
         NotCached::Filling
     }
 
-    /// The started stores, and the resources to prewarm that are not started yet.
+    /// What is to be prewarmed, and the other started stores.
     pub fn readiness(&self) -> Vec<Readiness> {
         let config = self.shared.config.borrow();
         let missing = self.shared.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = |resource: &GroupResource| missing.get(resource).copied().unwrap_or_default();
-        let named = |name, is_ready, is_required| Readiness { name, is_ready, is_required, reason: "" };
-        // A resource that a changed configuration adds must not make a serving gateway unready.
-        let is_required =
-            |resource: &GroupResource| self.shared.required.contains(resource) && config.prewarm.contains(resource);
+        // What a changed configuration adds must not make a serving gateway unready.
+        let required = self.shared.required.iter().filter(|wanted| config.prewarm.contains(wanted));
+        let mut rows: Vec<_> = required
+            .clone()
+            .map(|wanted| {
+                let is_ready = self.shared.has(wanted);
+                let reason = missing.get(wanted).copied().filter(|_| !is_ready).unwrap_or_default();
+                Readiness { name: wanted.to_string(), is_ready, is_required: true, reason }
+            })
+            .collect();
         let row = |key: &StoreKey, entry: &Entry| {
-            let is_whole = key.encoding == Encoding::Json && key.scope == CollectionScope::Cluster;
-            let required = is_whole && is_required(&key.resource.group_resource());
-            // As it is configured, so that it has one name before and after its version is known.
-            let name = if required { key.resource.group_resource().to_string() } else { key.to_string() };
-            match entry.instance() {
-                // Upstream is not reachable from here; another gateway may be better off.
-                Ok(instance) if instance.is_stale() => Some(named(name, false, true)),
-                Ok(_) => Some(named(name, true, required)),
-                Err(NotCached::Filling | NotCached::Unfilled) if !required => Some(named(name, false, false)),
-                Err(_) => required
-                    .then(|| Readiness { reason: why(&key.resource.group_resource()), ..named(name, false, true) }),
+            let (is_ready, is_required) = match entry.instance() {
+                // Upstream is not reachable from here; another gateway may be better off. A namespace may be refused.
+                Ok(instance) if instance.is_stale() => (false, key.scope.is_cluster()),
+                Ok(_) => (true, false),
+                Err(NotCached::Filling | NotCached::Unfilled) => (false, false),
+                Err(_) => return None,
+            };
+            // It has the name that is configured, before and after its version is known.
+            let is_required_already = |wanted: &Prewarmed| key.encoding == Encoding::Json && wanted.is(key);
+            if required.clone().any(is_required_already) {
+                return None;
             }
+            // Any client may read it: it names no namespace of clients.
+            let whole = StoreKey::whole(&key.resource, key.encoding);
+            Some(Readiness { name: whole.to_string(), is_ready, is_required, reason: "" })
         };
-        let entries = &self.shared.entries;
-        let mut rows: Vec<_> = entries.iter().filter_map(|entry| row(entry.key(), entry.value())).collect();
-        let started: HashSet<_> = entries.iter().map(|entry| entry.key().resource.group_resource()).collect();
-        let unstarted = config.prewarm.iter().filter(|wanted| is_required(wanted) && !started.contains(wanted));
-        rows.extend(
-            unstarted.map(|wanted| Readiness { reason: why(wanted), ..named(wanted.to_string(), false, true) }),
-        );
+        rows.extend(self.shared.entries.iter().filter_map(|entry| row(entry.key(), entry.value())));
         rows.sort();
-        // A required resource in two versions of the API is one row, the one that is not ready.
+        // Of several stores of a resource, one that is not ready.
         rows.dedup_by(|other, kept| other.name == kept.name);
         rows
     }
@@ -377,30 +410,23 @@ impl Shared {
         self.config.borrow().trusted_groups.contains(group)
     }
 
-    pub(super) fn is_prewarmed(&self, resource: &GroupVersionResource) -> bool {
-        self.config.borrow().prewarm.contains(&resource.group_resource())
-    }
-}
-
-impl StoreKey {
-    fn whole(resource: &GroupVersionResource, encoding: Encoding) -> Self {
-        Self { resource: resource.clone(), scope: CollectionScope::Cluster, encoding }
+    /// Whether the store is one to keep. With the policy `auto` it may be the cluster's in place of a namespace's.
+    pub(super) fn is_prewarmed(&self, key: &StoreKey) -> bool {
+        let (config, resource) = (self.config.borrow(), key.resource.group_resource());
+        let is_instead = config.scopes.policy == CacheScope::Auto && key.scope.is_cluster();
+        config.prewarm.iter().any(|wanted| wanted.is(key) || is_instead && wanted.resource == resource)
     }
 
-    /// The store of the whole cluster, if this one is of a namespace.
-    pub(super) fn wider(&self) -> Option<Self> {
-        (self.scope != CollectionScope::Cluster).then(|| Self::whole(&self.resource, self.encoding))
-    }
-}
-
-impl fmt::Display for StoreKey {
-    /// For example `pods.v1`, `pods.v1/protobuf` or `pods.v1 in a`.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, scope, encoding } = self;
-        match encoding {
-            Encoding::Json => write!(formatter, "{resource}{scope}"),
-            Encoding::Protobuf => write!(formatter, "{resource}/protobuf{scope}"),
-        }
+    /// Whether a store that has what is to be prewarmed, in any version of the API, is filled and not stale.
+    pub(super) fn has(&self, wanted: &Prewarmed) -> bool {
+        let covering = wanted.scope.covering();
+        self.entries.iter().any(|entry| {
+            let StoreKey { resource, scope, encoding } = entry.key();
+            resource.group_resource() == wanted.resource
+                && *encoding == Encoding::Json
+                && covering.contains(scope)
+                && entry.instance().is_ok_and(|instance| !instance.is_stale())
+        })
     }
 }
 

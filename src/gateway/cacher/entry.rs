@@ -1,6 +1,9 @@
 //! The entry of one store among the cachers: its current instance, if there is one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use tokio::{
     sync::{Notify, watch},
@@ -22,7 +25,19 @@ pub(super) struct Entry {
     /// Set by the search for a peer that has the state.
     lowest: Arc<LowestRank>,
     backfill_wanted: Arc<Notify>,
-    forbidden: Notify,
+    /// Not a state: a permanent subscriber would count as a read that waits, see [`Self::unasked_since`].
+    given_up: watch::Sender<Option<GivenUp>>,
+    /// What the store takes, as it was measured last.
+    bytes: AtomicU64,
+}
+
+/// Why a store has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GivenUp {
+    /// The gateway may not list and watch the collection.
+    Forbidden,
+    /// There is no memory for it; it takes at least this number of bytes.
+    NoRoom(u64),
 }
 
 /// A time at which upstream had to be asked again.
@@ -42,18 +57,32 @@ enum State {
 impl Entry {
     pub(super) fn filling() -> Arc<Self> {
         let state = watch::Sender::new(State::Not(NotCached::Filling));
-        let (restart, lowest, backfill_wanted, forbidden) = Default::default();
-        Arc::new(Self { state, restart, asked: Mutex::new(Instant::now()), lowest, backfill_wanted, forbidden })
+        let (restart, lowest, backfill_wanted, bytes) = Default::default();
+        let (asked, given_up) = (Mutex::new(Instant::now()), watch::Sender::new(None));
+        Arc::new(Self { state, restart, asked, lowest, backfill_wanted, given_up, bytes })
     }
 
-    /// Records that the gateway may not list and watch the collection.
-    pub(super) fn forbid(&self) {
-        self.forbidden.notify_one();
+    /// Lets the store end.
+    pub(super) fn give_up(&self, why: GivenUp) {
+        self.given_up.send_replace(Some(why));
     }
 
-    /// Returns once that was recorded.
-    pub(super) async fn forbidden(&self) {
-        self.forbidden.notified().await;
+    /// Returns once it is to end. Earlier calls of [`Self::give_up`] do not count.
+    pub(super) async fn given_up(&self) -> GivenUp {
+        self.given_up.send_replace(None);
+        let mut given_up = self.given_up.subscribe();
+        // The sender lives as long as this entry does, so waiting cannot fail.
+        let why = given_up.wait_for(Option::is_some).await.ok().and_then(|why| *why);
+        why.unwrap_or(GivenUp::Forbidden)
+    }
+
+    pub(super) fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Relaxed);
+    }
+
+    /// What the store takes, as it was measured last.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
     }
 
     /// Notified when clients wait for history to begin earlier.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     NotCached,
-    entry::Entry,
+    entry::{Entry, GivenUp},
     instance::{Instance, Resource},
 };
 use engine::{
@@ -49,7 +49,7 @@ impl EventHandler {
         self.denied_since = since;
         if since.is_some_and(|since| self.instance.is_none() || since.elapsed() >= DENIED_MAX) {
             self.entry.not_ready(NotCached::Forbidden);
-            self.entry.forbid();
+            self.entry.give_up(GivenUp::Forbidden);
         }
     }
 
@@ -76,7 +76,8 @@ impl ReflectorEvents for EventHandler {
             (Some(instance), _) => instance.set_health(health),
             (None, Condition::Filling) => self.entry.not_ready(NotCached::Filling),
             // The task of the store ends it.
-            (None, Condition::Unfilled) if self.denied_since.is_some() => {}
+            (None, Condition::Unfilled)
+                if self.denied_since.is_some() || matches!(self.failing, Some(Failure::NoRoom(_))) => {}
             (None, Condition::Unfilled) => self.entry.not_ready(NotCached::Unfilled),
             // The reason was set when the instance was lost.
             (None, Condition::Followed | Condition::Unfollowed { .. } | Condition::Gone) => {}
@@ -161,6 +162,12 @@ impl ReflectorEvents for EventHandler {
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
         self.denied(failure == Some(Failure::Denied));
+        if let Some(Failure::NoRoom(bytes)) = failure {
+            self.failing = failure;
+            // What is there cannot be brought to the new state either.
+            self.entry.not_ready(NotCached::MemoryFull);
+            self.entry.give_up(GivenUp::NoRoom(bytes));
+        }
         self.resource.metrics.reflector_restarted(cause);
         // The first fill of a cache by list, because upstream has no watch-list, is not a restart.
         if self.instance.is_some() || failure != Some(Failure::Refused) {
@@ -168,8 +175,9 @@ impl ReflectorEvents for EventHandler {
         }
         tracing::debug!(resource = %self.resource.name(), cause, "reflector restarts");
         // These are normal: the cache is filled again, or in another way, or the resource is gone.
-        let is_ordinary =
-            |failure: &Failure| matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound);
+        let is_ordinary = |failure: &Failure| {
+            matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound | Failure::NoRoom(_))
+        };
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
             self.failing = Some(error);
             tracing::warn!(resource = %self.resource.name(), %error, "cache does not follow upstream; trying again");

@@ -11,17 +11,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::{
     NotCached,
     backfill::GATHERED_FOR,
-    cachers::{Shared, StoreKey},
-    entry::Entry,
+    cachers::Shared,
+    entry::{Entry, GivenUp},
     events::EventHandler,
-    instance::{Resource, Siblings},
+    instance::{Instance, OWN_WATCH_WAIT, Resource, Siblings},
+    store_key::StoreKey,
 };
 use crate::{
     peers::ResourcePeers,
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 use base::{
-    apimachinery::{CollectionScope, Encoding, selectable_fields},
+    apimachinery::{Encoding, selectable_fields},
+    config::CacheScope,
     telemetry::{CacheMetrics, Chain},
 };
 use engine::{
@@ -38,8 +40,10 @@ const NOT_IN_PROTOBUF_FOR: Duration = Duration::from_secs(600);
 const UNDEFINED_FOR: Duration = Duration::from_secs(1);
 /// How long a collection is not tried again that the gateway may not list and watch.
 const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
-/// How long a store of the whole cluster has to be filled before those of namespaces end: by then a bookmark has
-/// brought their watches past the beginning of its history, so that they go on there.
+/// How long after a first refusal it is tried once more, before that is remembered.
+const FORBIDDEN_AGAIN: Duration = Duration::from_secs(5);
+/// How long a store has to be filled before those that it covers end: by then a bookmark has brought their watches past
+/// the beginning of its history, so that they go on there.
 const COVERED_FOR: Duration = Duration::from_secs(90);
 /// How often gauges are updated and idle caches are detected.
 const OBSERVE_EVERY: Duration = Duration::from_secs(5);
@@ -47,40 +51,41 @@ const OBSERVE_EVERY: Duration = Duration::from_secs(5);
 impl Shared {
     /// Runs a store from its first request until its resource is gone, idle, or found not to be cacheable.
     pub(super) async fn run(self: Arc<Self>, entry: Arc<Entry>, key: StoreKey) {
-        let resource = &key.resource;
         let life = async {
-            match self.discover(&key).await {
-                Ok(found) => tokio::select! {
-                    () = self.reflector(&entry, &key, found).run() => self.discovery.forget(resource),
-                    () = entry.forbidden() => {
-                        let error = "the gateway may not list and watch the collection";
-                        tracing::debug!(store = %key, error, "cache stopped");
-                        self.not_cached.insert(key.clone(), NotCached::Forbidden, FORBIDDEN_FOR);
-                        self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
-                        entry.stop(NotCached::Forbidden, EndCause::Stopped);
-                        return;
-                    }
-                    why = self.until_idle(&key, &entry) => {
-                        let reason = if why == NotCached::Excluded { "excluded" } else { "idle" };
-                        tracing::info!(store = %key, reason, "cache stopped");
-                        self.entries.remove(&key);
-                        entry.stop(why, EndCause::Stopped);
-                        return;
-                    }
-                    never = self.extend_histories(&entry) => match never {},
-                },
-                Err(Unfit { why, known_for }) => {
-                    tracing::debug!(store = %key, ?why, "resource not cached");
+            let mut ended = self.live(&entry, &key).await;
+            if matches!(ended, Ended::Unfit(Unfit { why: NotCached::Forbidden, .. })) {
+                // An API server that has just started refuses everything. Reads do not wait.
+                entry.stop(NotCached::Forbidden, EndCause::Stopped);
+                sleep(FORBIDDEN_AGAIN).await;
+                ended = self.live(&entry, &key).await;
+            }
+            match ended {
+                Ended::Unfit(Unfit { why, known_for }) => {
                     // Kept before the entry is removed, so that every lookup finds one or the other.
                     self.not_cached.insert(key.clone(), why, known_for);
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                     entry.stop(why, EndCause::Stopped);
-                    return;
+                }
+                Ended::Stopped(why, reason) => {
+                    tracing::info!(store = %key, reason, "cache stopped");
+                    self.entries.remove(&key);
+                    entry.stop(why, EndCause::Stopped);
+                }
+                Ended::NoRoom(bytes) => {
+                    // Known by a part of it, if it was never filled.
+                    let error = "it does not fit into cache.bytes with the others";
+                    tracing::warn!(store = %key, at_least = bytes, error, "cache stopped");
+                    entry.stop(NotCached::MemoryFull, EndCause::Stopped);
+                    self.until_room_for(bytes).await;
+                    self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
+                }
+                Ended::Gone => {
+                    self.discovery.forget(&key.resource);
+                    // Remembered for a while; then the resource is looked up again.
+                    sleep(NOT_CACHED_FOR).await;
+                    self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                 }
             }
-            // That the resource is gone is remembered for a while; then the resource is looked up again.
-            sleep(NOT_CACHED_FOR).await;
-            self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
         };
         tokio::select! {
             () = life => {}
@@ -88,6 +93,36 @@ impl Shared {
             () = self.tasks.token().cancelled() => entry.not_ready(NotCached::Draining),
         }
         self.siblings.remove_if(&key.resource.group_resource(), |_, siblings| Arc::strong_count(siblings) == 1);
+    }
+
+    /// Looks the resource up, then fills the store and follows upstream, until that ends.
+    async fn live(&self, entry: &Arc<Entry>, key: &StoreKey) -> Ended {
+        let found = match self.discover(key).await {
+            Ok(found) => found,
+            Err(unfit) => {
+                tracing::debug!(store = %key, why = ?unfit.why, "resource not cached");
+                return Ended::Unfit(unfit);
+            }
+        };
+        tokio::select! {
+            () = self.reflector(entry, key, found).run() => Ended::Gone,
+            why = entry.given_up() => {
+                if let GivenUp::NoRoom(bytes) = why {
+                    return Ended::NoRoom(bytes);
+                }
+                let error = "the gateway may not list and watch the collection";
+                // Before a fill, many that clients name are refused.
+                if entry.instance().is_ok() {
+                    tracing::warn!(store = %key, error, "cache stopped");
+                } else {
+                    tracing::debug!(store = %key, error, "cache stopped");
+                }
+                Ended::Unfit(FORBIDDEN)
+            }
+            ended = self.until_idle(key, entry) => ended,
+            never = self.extend_histories(entry) => match never {},
+            never = self.compress(entry) => match never {},
+        }
     }
 
     async fn discover(&self, StoreKey { resource, scope, encoding }: &StoreKey) -> Result<Found, Unfit> {
@@ -101,18 +136,19 @@ impl Shared {
         if !api.is_watchable() {
             return Err(unfit(NotCached::NotWatchable));
         }
-        if !api.namespaced && *scope != CollectionScope::Cluster {
+        if !api.namespaced && scope.namespace.is_some() {
             return Err(unfit(NotCached::Forbidden));
         }
         if api.served_by == ServedBy::Another {
             return Err(unfit(NotCached::Aggregated));
         }
-        // Asked rather than tried: a refusal would be shown as trouble.
-        if *scope == CollectionScope::Cluster
-            && self.config.borrow().scopes.of_namespaces
+        // Asked rather than tried: a refusal would be shown as trouble. Rights on a selection may be narrower than the
+        // question.
+        if scope.selection.is_none()
+            && self.config.borrow().scopes.policy != CacheScope::Cluster
             && self.upstream.may_follow(&resource.group_resource(), scope).await == Some(false)
         {
-            return Err(Unfit { why: NotCached::Forbidden, known_for: FORBIDDEN_FOR });
+            return Err(FORBIDDEN);
         }
         let is_trusted = self.is_trusted(&resource.group);
         let definition = match self.upstream.crd(&resource.group_resource()).await {
@@ -162,7 +198,7 @@ impl Shared {
         }
         let lowest = entry.lowest_rank();
         // Peers have the states of whole resources.
-        let peers = self.peers.clone().filter(|_| *scope == CollectionScope::Cluster);
+        let peers = self.peers.clone().filter(|_| scope.is_cluster());
         let peers = ResourcePeers::new(peers, resource.clone(), *encoding, definition.as_ref(), lowest);
         let upstream = ResourceListWatch::new(
             self.upstream.clone(),
@@ -183,7 +219,7 @@ impl Shared {
             staleness_limit: self.config.borrow().staleness,
             spread: self.spread.clone(),
             backfill_wanted: entry.backfill_wanted(),
-            is_given_up: self.config.borrow().scopes.of_namespaces,
+            is_given_up: self.config.borrow().scopes.policy != CacheScope::Cluster,
             proofs: siblings.proofs(scope),
             siblings,
         };
@@ -198,7 +234,7 @@ impl Shared {
         };
         let settings = {
             let config = self.config.borrow();
-            Settings { history: config.history, bridges: config.bridge }
+            Settings { history: config.history, bridges: config.bridge, room: self.room.clone() }
         };
         Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
     }
@@ -215,9 +251,22 @@ impl Shared {
         }
     }
 
+    /// The instance of a wider store that is filled and follows upstream.
+    fn covering(&self, wider: &[StoreKey]) -> Option<Arc<Instance>> {
+        let filled = wider.iter().filter_map(|key| self.entries.get(key)?.instance().ok());
+        filled.into_iter().find(|instance| instance.is_followed() && !instance.is_stale())
+    }
+
+    /// Whether a store may end because a wider one has all that it has. Clients that do not accept bookmarks may take
+    /// any end of a watch for the last one, and such a watch ends by itself.
+    fn may_end(&self, key: &StoreKey, entry: &Entry) -> bool {
+        let is_kept = self.is_prewarmed(key) && self.config.borrow().scopes.policy != CacheScope::Auto;
+        !is_kept && !entry.instance().is_ok_and(|instance| instance.hub.has_lasting())
+    }
+
     /// Returns when the cache is excluded, was not used for a while, or is not needed beside a wider one.
-    async fn until_idle(&self, key: &StoreKey, entry: &Entry) -> NotCached {
-        let (resource, wider, mut covered_since) = (&key.resource, key.wider(), None);
+    async fn until_idle(&self, key: &StoreKey, entry: &Entry) -> Ended {
+        let (resource, wider, mut covered_since) = (&key.resource, key.wider(), None::<Instant>);
         let mut ticks = interval(OBSERVE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
@@ -225,7 +274,7 @@ impl Shared {
         loop {
             ticks.tick().await;
             if self.is_excluded(resource) {
-                return NotCached::Excluded;
+                return Ended::Stopped(NotCached::Excluded, "excluded");
             }
             let (list_bytes_timeout, idle_timeout) = {
                 let config = self.config.borrow();
@@ -253,19 +302,42 @@ impl Shared {
                 // The cache is being filled, for the first time or again, which may take longer than the idle timeout.
                 Err(_) => entry.unasked_since().map(|since| since.max(unfilled_since)),
             };
-            let is_covered = wider
-                .as_ref()
-                .is_some_and(|wider| self.entries.get(wider).is_some_and(|entry| entry.instance().is_ok()));
-            covered_since = is_covered.then(|| covered_since.unwrap_or_else(Instant::now));
-            if covered_since.is_some_and(|since: Instant| since.elapsed() >= COVERED_FOR) {
-                return NotCached::Unfilled;
+            let covering = self.covering(&wider);
+            covered_since = covering.as_ref().map(|_| covered_since.unwrap_or_else(Instant::now));
+            if let Some(covering) = covering
+                && covered_since.is_some_and(|since| covering.filled_since.max(since).elapsed() >= COVERED_FOR)
+                && self.may_end(key, entry)
+                && has_reached(&covering, entry).await
+            {
+                return Ended::Stopped(NotCached::Unfilled, "a wider cache has it");
             }
             let is_idle = idle_since.is_some_and(|since| since.elapsed() >= idle_timeout);
-            if is_idle && (wider.is_some() || !self.is_prewarmed(resource)) {
-                return NotCached::Unfilled;
+            if is_idle && !self.is_prewarmed(key) {
+                return Ended::Stopped(NotCached::Unfilled, "idle");
             }
         }
     }
+}
+
+/// Whether the wider store has all that the store of `entry` has, so that it gives no client an older state.
+async fn has_reached(wider: &Instance, entry: &Entry) -> bool {
+    match entry.instance() {
+        // Boxed: it is rare, and the task of every store would carry its size.
+        Ok(instance) => Box::pin(wider.reach(instance.progress(), OWN_WATCH_WAIT)).await.is_ok(),
+        Err(_) => true,
+    }
+}
+
+/// How the life of a store has ended.
+enum Ended {
+    /// The resource cannot be cached.
+    Unfit(Unfit),
+    /// It is excluded now, idle, or not needed beside a wider one: the word for the log.
+    Stopped(NotCached, &'static str),
+    /// There is no memory for it; it takes at least this number of bytes.
+    NoRoom(u64),
+    /// Upstream does not serve the resource any more.
+    Gone,
 }
 
 /// A resource that cannot be cached.
@@ -274,6 +346,9 @@ struct Unfit {
     /// How long this finding is used before the resource is looked up again.
     known_for: Duration,
 }
+
+/// The gateway may not list and watch the collection.
+const FORBIDDEN: Unfit = Unfit { why: NotCached::Forbidden, known_for: FORBIDDEN_FOR };
 
 struct Found {
     api: ApiResource,

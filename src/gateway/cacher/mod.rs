@@ -9,8 +9,11 @@
 //! its holders; its watches have been ended.
 
 mod backfill;
+mod budget;
 mod cachers;
+mod candidates;
 mod columns;
+mod compress;
 mod demand;
 mod entry;
 mod events;
@@ -23,6 +26,7 @@ mod proofs;
 mod schema_proof;
 mod staleness;
 mod status;
+mod store_key;
 mod verified;
 mod verifier;
 
@@ -35,3 +39,4 @@ pub use prewarm::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE};
 pub use proofs::{PROOF_WAITERS_MAX, Unproven};
 pub use staleness::StalenessLimit;
 pub use status::CacheStatus;
+pub use store_key::Prewarmed;

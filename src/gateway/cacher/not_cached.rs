@@ -22,10 +22,14 @@ pub enum NotCached {
     Unattributed,
     /// The gateway itself may not list and watch it.
     Forbidden,
-    /// The maximum number of namespaces of one resource is cached.
+    /// The maximum number of parts of one resource is cached.
     TooManyScopes,
+    /// No store covers the read, and none is started for a read of one name (`cache.scope: requested`).
+    SingleObject,
     /// Custom resources have no protobuf.
     NotInProtobuf,
     /// The maximum number of stores is reached.
     TooManyResources,
+    /// It does not fit into the memory for caches.
+    MemoryFull,
 }

@@ -5,9 +5,9 @@ use std::{collections::HashMap, sync::PoisonError, time::Duration};
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
-use super::{Cachers, NotCached, cachers::Shared};
+use super::{Cachers, NotCached, cachers::Shared, store_key::Prewarmed};
 use base::{
-    apimachinery::{Encoding, GroupResource, GroupVersionResource},
+    apimachinery::{Encoding, GroupResource, GroupVersionResource, ResourceRequest},
     telemetry::Chain,
 };
 
@@ -34,14 +34,19 @@ fn missing(why: NotCached) -> Option<&'static str> {
         NotCached::NotWatchable => Some(NOT_WATCHABLE),
         NotCached::Aggregated => Some(AGGREGATED),
         NotCached::Unattributed => Some(UNATTRIBUTED),
-        NotCached::Forbidden => Some("the gateway may not list and watch it in the cluster; grant it"),
+        NotCached::Forbidden => Some(
+            "the gateway may not list and watch it there; grant it, or name the namespaces where it may \
+             ({resource: ..., namespaces: [...]})",
+        ),
         NotCached::TooManyResources => Some("the gateway already caches the maximum number of resources"),
+        NotCached::MemoryFull => Some("it does not fit into the memory for caches; raise cache.bytes"),
         NotCached::Excluded
         | NotCached::Filling
         | NotCached::Unfilled
         | NotCached::Draining
         | NotCached::Undiscovered
         | NotCached::TooManyScopes
+        | NotCached::SingleObject
         | NotCached::NotInProtobuf => None,
     }
 }
@@ -76,19 +81,29 @@ impl Cachers {
         }
     }
 
-    /// Starts the resource unless it is running. Returns why it will not be cached, if that is known.
-    async fn warm(&self, wanted: &GroupResource) -> Option<&'static str> {
-        match self.shared.upstream.preferred_version(&wanted.group).await {
+    /// Starts a store unless there is one that covers it. Returns why there will be none, if that is known.
+    async fn warm(&self, wanted: &Prewarmed) -> Option<&'static str> {
+        if self.shared.has(wanted) {
+            return None;
+        }
+        let GroupResource { group, resource } = &wanted.resource;
+        match self.shared.upstream.preferred_version(group).await {
             Ok(Some(version)) => {
-                let resource = GroupVersionResource::new(&wanted.group, &version, &wanted.resource);
-                self.find(&resource, None, Encoding::Json).err().and_then(missing)
+                let target = ResourceRequest {
+                    resource: GroupVersionResource::new(group, &version, resource),
+                    namespace: wanted.scope.namespace.as_deref().map(str::to_owned),
+                    name: None,
+                    subresource: None,
+                    watch_path: false,
+                };
+                self.find(&target, None, Encoding::Json).err().and_then(missing)
             }
             Ok(None) => Some(NO_SUCH_GROUP),
             Err(error) => {
                 // That upstream accepts no connections is logged where it is found out.
                 if !error.is_refused_connection() {
                     let error = Chain(&error);
-                    tracing::warn!(resource = %wanted, %error, "cannot look up a resource of cache.prewarm");
+                    tracing::warn!(resource = %wanted.resource, %error, "cannot look up a resource of cache.prewarm");
                 }
                 Some(NOT_LOOKED_UP)
             }
@@ -98,12 +113,12 @@ impl Cachers {
 
 impl Shared {
     /// Keeps why resources are missing, and tells the log of what is new.
-    fn note_missing(&self, missing: HashMap<GroupResource, Option<&'static str>>) {
-        let missing: HashMap<_, _> = missing.into_iter().filter_map(|(resource, why)| Some((resource, why?))).collect();
+    fn note_missing(&self, missing: HashMap<Prewarmed, Option<&'static str>>) {
+        let missing: HashMap<_, _> = missing.into_iter().filter_map(|(wanted, why)| Some((wanted, why?))).collect();
         let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-        for (resource, error) in &missing {
-            if *error != NOT_LOOKED_UP && known.get(resource) != Some(error) {
-                tracing::warn!(%resource, error, "cannot cache a resource of cache.prewarm");
+        for (wanted, error) in &missing {
+            if *error != NOT_LOOKED_UP && known.get(wanted) != Some(error) {
+                tracing::warn!(resource = %wanted, error, "cannot cache a resource of cache.prewarm");
             }
         }
         *known = missing;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{
     Cachers, NotCached,
-    cachers::StoreKey,
     entry::{Entry, Restart},
+    store_key::StoreKey,
 };
 use base::apimachinery::{CollectionScope, Encoding, GroupVersionResource};
 use engine::fanout::Behind;

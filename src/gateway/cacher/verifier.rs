@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Cachers,
-    cachers::StoreKey,
     instance::Instance,
+    store_key::StoreKey,
     verified::{Difference, MetadataPage},
 };
 use engine::{reflector::Failure, store::Object};
@@ -88,7 +88,8 @@ impl Cachers {
     async fn verify_all(&self, interval: Duration) {
         let mut filled_anew = HashMap::new();
         loop {
-            let stores: Vec<StoreKey> = self.shared.entries.iter().map(|entry| entry.key().clone()).collect();
+            let stores = self.shared.entries.iter().map(|entry| entry.key().clone());
+            let stores: Vec<StoreKey> = stores.filter(|store| store.scope.has_cheap_exact_lists()).collect();
             // The stores are verified one after another, spread over the interval.
             let pause = interval / u32::try_from(stores.len().max(1)).unwrap_or(u32::MAX);
             if stores.is_empty() {

@@ -32,7 +32,7 @@ pub fn is_upgrade<B>(request: &Request<B>) -> bool {
     request.version() == Version::HTTP_11 && elsewhere() && asks()
 }
 
-/// ConcurrencyLimit a client's headers into those of the request to upstream.
+/// Turns a client's headers into those of the request to upstream.
 pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgrade: bool) -> Result<(), ForwardError> {
     let takes_trailers = tokens(headers, &header::TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     let named = named_in_connection(headers);
@@ -50,7 +50,7 @@ pub(super) fn for_upstream(headers: &mut HeaderMap, client: Option<IpAddr>, upgr
     Ok(())
 }
 
-/// ConcurrencyLimit upstream's headers into those of the answer to the client.
+/// Turns upstream's headers into those of the answer to the client.
 pub(super) fn for_client(headers: &mut HeaderMap, upgraded: bool) {
     end_hop(headers, &named_in_connection(headers), upgraded);
 }

@@ -51,7 +51,7 @@ pub(super) struct Reserved {
 pub(super) struct Account {
     long_running: bool,
     share: Option<Share>,
-    /// ReservedBytes for the event; `None` without an audit log.
+    /// Room for the event; `None` without an audit log.
     audit: Option<(AuditLog, Place)>,
 }
 

@@ -10,7 +10,8 @@ use crate::{
     serve::{self, ForwardReason, MostRecent},
 };
 use base::apimachinery::{
-    ElectionRank, Encoding, Freshness, Representation, ResourceRequest, ResourceVersion, View, WatchOptions, WatchStart,
+    ElectionRank, Encoding, FieldSelector, Freshness, Representation, ResourceRequest, ResourceVersion, View,
+    WatchOptions, WatchStart,
 };
 
 /// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
@@ -65,18 +66,33 @@ fn within(wait: Duration, timeout: Option<Duration>) -> Duration {
     wait.min(timeout.map_or(Duration::MAX, |timeout| timeout / 2))
 }
 
+/// What a read needs of a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) target: &'a ResourceRequest,
+    /// `None` for a get.
+    pub(super) fields: Option<&'a FieldSelector>,
+    /// Best first.
+    pub(super) representations: &'a [Representation],
+}
+
+impl Route<'_> {
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        let Self { target, options, representations, .. } = self;
+        Wanted { target, fields: options.selectors().map(|(_, fields)| fields), representations }
+    }
+}
+
 /// The store for the first of the requested representations that the resource has. Waits until `limit` for one that is
 /// being filled.
 pub(super) async fn find(
     cachers: &Cachers,
-    target: &ResourceRequest,
-    representations: &[Representation],
+    Wanted { target, fields, representations }: Wanted<'_>,
     limit: Option<Instant>,
 ) -> Result<(Arc<Instance>, Representation), ForwardReason> {
-    let namespace = target.namespace.as_deref();
     let find = async |encoding| match limit {
-        Some(limit) => cachers.filled(&target.resource, namespace, encoding, limit).await,
-        None => cachers.find(&target.resource, namespace, encoding),
+        Some(limit) => cachers.filled(target, fields, encoding, limit).await,
+        None => cachers.find(target, fields, encoding),
     };
     let version = || cachers.upstream_version();
     if representations.iter().any(is_table) && !serve::may_print(&target.resource, version().as_deref()) {

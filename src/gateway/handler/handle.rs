@@ -111,7 +111,7 @@ impl Stages {
         };
         // Authorized before a wait, because a wait takes one of the client's places for watches.
         let mut granted = grant(record, context.received).await?;
-        let found = cache_lookup::find(&self.cachers, target, &route.representations, None).await;
+        let found = cache_lookup::find(&self.cachers, route.wanted(), None).await;
         let (found, share) = match self.why_wait(&found, &route.options, granted.counted) {
             Some(why) => {
                 record.enter(Stage::Wait);

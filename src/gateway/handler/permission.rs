@@ -1,4 +1,4 @@
-//! ConcurrencyLimit credentials into permission to read from memory.
+//! Turns credentials into permission to read from memory.
 
 use std::sync::Arc;
 

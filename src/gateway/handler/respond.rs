@@ -1,4 +1,4 @@
-//! ConcurrencyLimit errors of the gateway itself into a Status. No other module does.
+//! Turns errors of the gateway itself into a Status. No other module does.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};

@@ -17,7 +17,7 @@ use http::Request;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
-    cache_lookup,
+    cache_lookup::{self, Wanted},
     context::RequestContext,
     route::{self, ReadOptions, Route},
     stages::Stages,
@@ -27,7 +27,7 @@ use crate::{
     serve::{ForwardReason, RelayedPosition},
 };
 use base::{
-    apimachinery::{Representation, ResourceRequest, ResourceVersion, Verb, WatchOptions, WatchStart},
+    apimachinery::{FieldSelector, Representation, ResourceRequest, ResourceVersion, Verb, WatchOptions, WatchStart},
     fairness::ClientKey,
 };
 
@@ -35,8 +35,8 @@ use base::{
 /// cache do not all come back at once; and not at the start, since clients take a watch that ends within a second, and
 /// has had no event, for an error.
 const LOOK_AFTER: Range<u64> = 5_000..10_000;
-/// When to look first if the watch was forwarded although its cache was filled. Memory might refuse it again, for a
-/// reason that this look does not see.
+/// When to look first if the watch was forwarded although its cache was filled, or there may be none. Memory might
+/// refuse it again, for a reason that this look does not see.
 const LOOK_LATER: Range<u64> = 60_000..120_000;
 
 /// What memory needs to go on with a watch that is relayed.
@@ -44,6 +44,7 @@ const LOOK_LATER: Range<u64> = 60_000..120_000;
 pub(super) struct Resumption {
     stages: Arc<Stages>,
     target: ResourceRequest,
+    fields: FieldSelector,
     start: WatchStart,
     /// Whether a bookmark ends the initial events.
     initial_events_end: bool,
@@ -75,9 +76,9 @@ impl Resumption {
             return None;
         }
         let look = Box::pin(sleep(random(first)));
-        let WatchOptions { start, initial_events_end, .. } = options;
+        let WatchOptions { fields, start, initial_events_end, .. } = options;
         let (stages, target) = (stages.clone(), target.clone());
-        Some(Self { stages, target, start, initial_events_end, representations, client, look })
+        Some(Self { stages, target, fields, start, initial_events_end, representations, client, look })
     }
 
     /// The position of the watch before any event, with the versions that [`Self::poll`] needs.
@@ -99,12 +100,13 @@ impl Resumption {
 
     /// Whether memory would answer the watch from that version now. Starts the cache if it is not there.
     fn is_possible(&self, version: ResourceVersion) -> bool {
-        let Self { stages, target, representations, client, .. } = self;
+        let Self { stages, target, fields, representations, client, .. } = self;
         if stages.cachers.excluded().contains(&target.resource.group_resource()) || stages.accounts.can_log().is_err() {
             return false;
         }
         // Without a limit it waits for nothing.
-        let found = cache_lookup::find(&stages.cachers, target, representations, None).now_or_never();
+        let wanted = Wanted { target, fields: Some(fields), representations };
+        let found = cache_lookup::find(&stages.cachers, wanted, None).now_or_never();
         let Some(Ok((instance, _))) = found else { return false };
         let is_possible = !instance.refuses_watches()
             && instance.reaches_back_to(version)
@@ -134,10 +136,17 @@ fn first_look(why: ForwardReason) -> Option<Range<u64>> {
         why,
         ForwardReason::NotReached | ForwardReason::NoBookmark | ForwardReason::Unproven | ForwardReason::Stale
     );
+    let is_for_want_of_room = matches!(
+        why,
+        ForwardReason::GatewayForbidden
+            | ForwardReason::TooManyScopes
+            | ForwardReason::SingleObject
+            | ForwardReason::MemoryFull
+    );
     if is_for_want_of_a_cache {
         return Some(LOOK_AFTER);
     }
-    is_for_want_of_proof.then_some(LOOK_LATER)
+    (is_for_want_of_proof || is_for_want_of_room).then_some(LOOK_LATER)
 }
 
 fn random(milliseconds: Range<u64>) -> Duration {

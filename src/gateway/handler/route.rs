@@ -103,7 +103,8 @@ impl ReadOptions {
         }
     }
 
-    fn selectors(&self) -> Option<(&LabelSelector, &FieldSelector)> {
+    /// `None` for a get.
+    pub(super) fn selectors(&self) -> Option<(&LabelSelector, &FieldSelector)> {
         match self {
             Self::Get(_) => None,
             Self::List(ListOptions { labels, fields, .. }) | Self::Watch(WatchOptions { labels, fields, .. }) => {

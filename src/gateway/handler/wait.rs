@@ -67,7 +67,7 @@ impl Stages {
         context: &RequestContext,
         client: Option<ClientKey>,
     ) -> Result<Waited, Unserved> {
-        let Route { target, options, representations, .. } = route;
+        let options = &route.options;
         let config = self.settings.reads();
         let resumed = || cache_lookup::wait_resumed(options, config).filter(|_| self.forward.is_scarce_for(client));
         let limit = context.received + cache_lookup::wait(options, config).or_else(resumed).ok_or(why)?;
@@ -76,10 +76,10 @@ impl Stages {
             Err(_) if options.verb() != ReadVerb::Watch => return Err(why.into()),
             taken => taken?,
         };
-        let (instance, representation) = match cache_lookup::find(&self.cachers, target, representations, Some(limit))
-            .await
-        {
-            Err(ForwardReason::Draining) if options.verb() == ReadVerb::Watch => return Err(Refusal::Draining.into()),
+        let (instance, representation) = match cache_lookup::find(&self.cachers, route.wanted(), Some(limit)).await {
+            Err(ForwardReason::Draining) if options.verb() == ReadVerb::Watch => {
+                return Err(Refusal::Draining.into());
+            }
             found => found?,
         };
         if let Some(version) = cache_lookup::resumed_from(options)

@@ -5,6 +5,7 @@ mod peers;
 mod reload;
 mod resources;
 mod rights;
+mod scopes;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{
     admin::{Admin, Check},
     audit::{self, AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
-    cacher::{self, Cachers, Readiness, Scopes, StalenessLimit},
+    cacher::{self, Cachers, Prewarmed, Readiness, Scopes, StalenessLimit},
     connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     handler::{Accounting, Gateway, Journal, Settings},
     listener::{self, BindError, Bound, GivesWay, Places},
@@ -29,8 +30,8 @@ use crate::{
 };
 use base::{
     config::{
-        AuditMode, CacheScope, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch,
-        Problem, Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
+        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
+        Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
     },
     fairness::{ByteBudget, Shares},
     lifecycle::{Drained, Tasks},
@@ -202,6 +203,7 @@ fn begin(cachers: &Cachers, config: &Config) {
     tell_doubts(config);
     tell_ineffective(config);
     cachers.prewarm();
+    cachers.keep_within_memory();
     if let Some(interval) = config.cache.verify_interval {
         cachers.verify_every(interval);
     }
@@ -294,18 +296,17 @@ fn cacher_config(config: &Config) -> cacher::Config {
     let history = config.cache.history;
     cacher::Config {
         exclude: Arc::new(config.cache.exclude.iter().cloned().collect()),
-        prewarm: config.cache.prewarm.clone(),
+        prewarm: config.cache.prewarm.iter().flat_map(Prewarmed::all).collect(),
         idle_timeout: config.cache.idle_timeout,
         list_bytes_timeout: config.cache.list_bytes_timeout,
+        compress_after: config.cache.compress_after,
+        bytes: config.cache.bytes,
         staleness: StalenessLimit {
             max: config.cache.max_staleness,
             ends_watches: config.cache.stale_watches == StaleWatches::End,
         },
         bridge: config.cache.bridge,
-        scopes: Scopes {
-            of_namespaces: config.cache.scope == CacheScope::Auto,
-            per_resource: config.cache.scopes_per_resource,
-        },
+        scopes: Scopes { policy: config.cache.scope, per_resource: config.cache.scopes_per_resource },
         trusted_groups: Arc::new(config.cache.trusted_groups.iter().cloned().collect()),
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }

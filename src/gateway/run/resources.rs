@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use super::{
     RunError, peers,
     rights::{self, Asker, Right, RightState},
+    scopes::{self, Reach},
 };
 use crate::{
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
@@ -17,8 +18,8 @@ use crate::{
 use base::{
     apimachinery::{GroupResource, GroupVersionResource},
     config::{
-        ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile, Problem, ServerAddress,
-        UpstreamConfig, meant,
+        CacheConfig, CacheScope, ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile,
+        Problem, ServerAddress, UpstreamConfig, meant,
     },
     lifecycle::Tasks,
     telemetry::Chain,
@@ -37,6 +38,8 @@ pub struct LookedUp {
 struct Reached {
     connector: Connector,
     upstream: Upstream,
+    /// The gateway's own, or that of the kubeconfig's context.
+    namespace: String,
     asker: Asker,
 }
 
@@ -126,24 +129,92 @@ impl LookedUp {
             return Ok(None);
         }
         let asker = Asker::of(&upstream, config.user().as_deref()).await;
-        Ok(Some(Reached { connector, upstream, asker }))
+        Ok(Some(Reached { connector, upstream, namespace: access.default_namespace, asker }))
     }
 
     /// Lists and watches for the caches, and the documents that the gateway looks at for them.
     async fn may_cache(&mut self, config: &Config, reached: &Reached) {
-        for (index, resource) in config.cache.prewarm.iter().enumerate() {
-            for verb in ["list", "watch"] {
-                let right = Right::new(verb, &resource.group, &resource.resource);
-                self.require(&format!("cache.prewarm[{index}]"), reached, &right).await;
+        for (index, prewarm) in config.cache.prewarm.iter().enumerate() {
+            let GroupResource { group, resource } = &prewarm.resource;
+            for scope in prewarm.scopes() {
+                for verb in ["list", "watch"] {
+                    let right = Right::new(verb, group, resource).within(scope.namespace.as_deref());
+                    self.require(&format!("cache.prewarm[{index}]"), reached, &right).await;
+                }
             }
         }
+        let missing = self.notes.len();
         for (right, effect) in rights::OF_DOCUMENTS {
             self.advise("upstream", reached, &right, effect).await;
         }
+        let missing = &self.notes[missing..];
+        let looks_for_itself = missing.is_empty();
+        let reads_definitions = !missing.iter().any(|note| note.found.contains(rights::DEFINITIONS));
+        if !reads_definitions {
+            self.never_filled(&config.cache);
+        }
+        self.tell_scopes(&config.cache, reached, looks_for_itself).await;
         if config.admin.metrics_authorization == MetricsAuthorization::Delegated {
             for right in [rights::TOKEN_REVIEWS, rights::ACCESS_REVIEWS] {
                 self.require("admin.metricsAuthorization", reached, &right).await;
             }
+        }
+    }
+
+    /// What will not be prewarmed by a gateway that may not read definitions.
+    fn never_filled(&mut self, config: &CacheConfig) {
+        let is_trusted = |group: &str| group.is_empty() || config.trusted_groups.iter().any(|it| it == group);
+        for (index, prewarm) in config.prewarm.iter().enumerate() {
+            if !is_trusted(&prewarm.resource.group) {
+                let found = format!(
+                    "{prewarm} is never filled, and the gateway never ready, unless it may get {}, or \
+                     cache.trustedGroups has the group",
+                    rights::DEFINITIONS
+                );
+                self.problems.push(problem(&format!("cache.prewarm[{index}]"), found));
+            }
+        }
+    }
+
+    /// What caches will cover, and which groups have to be trusted for that unless the gateway looks for itself.
+    async fn tell_scopes(&mut self, config: &CacheConfig, reached: &Reached, looks_for_itself: bool) {
+        let namespace = &reached.namespace;
+        let Some(reach) = Reach::in_namespace(&reached.upstream, namespace).await else { return };
+        if config.scope == CacheScope::Cluster {
+            if !reach.namespace.is_empty() {
+                let narrow = scopes::names(&reach.namespace);
+                let found = format!(
+                    "nothing is cached of {narrow}, which the gateway may list and watch in single namespaces only; \
+                     write auto"
+                );
+                self.notes.push(problem("cache.scope", found));
+            }
+            return;
+        }
+        if !reach.namespace.is_empty() {
+            let whole = scopes::names(&reach.cluster);
+            let whole = if whole.is_empty() { "nothing".to_owned() } else { whole };
+            let narrow = scopes::names(&reach.namespace);
+            let until = if config.scope == CacheScope::Auto {
+                ", until it may list and watch these in the cluster"
+            } else {
+                ""
+            };
+            let found = format!(
+                "by the gateway's rights, a cache covers the cluster for {whole}; and single namespaces, such as \
+                 {namespace:?}, for {narrow}{until}"
+            );
+            self.notes.push(problem("cache.scope", found));
+        }
+        let untrusted = reach.groups().into_iter().filter(|group| !config.trusted_groups.iter().any(|it| it == group));
+        let untrusted: Vec<_> = untrusted.collect();
+        if !looks_for_itself && !untrusted.is_empty() {
+            let found = format!(
+                "to cache resources of {0} without these rights, and if the API server itself serves them and their \
+                 definitions do not change, write trustedGroups: [{0}]",
+                untrusted.join(", ")
+            );
+            self.notes.push(problem("cache.trustedGroups", found));
         }
     }
 
@@ -342,6 +413,16 @@ mod tests {
                     review["status"] = json!({"allowed": !is_denied, "reason": ""});
                     review
                 }
+                // Of an account with a Role.
+                "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews" if denied.contains(&"list configmaps") => {
+                    let rule = |group: &str, resource: &str| {
+                        json!({"verbs": ["list", "watch"], "apiGroups": [group], "resources": [resource]})
+                    };
+                    let rules = [("", "configmaps"), ("", "pods"), ("apps", "deployments"), ("example.com", "widgets")];
+                    let rules = rules.map(|(group, resource)| rule(group, resource));
+                    let rules = json!({"resourceRules": rules, "nonResourceRules": [], "incomplete": false});
+                    json!({"spec": {}, "status": rules})
+                }
                 _ => {
                     let mut answer = Response::new(full("404 page not found"));
                     *answer.status_mut() = StatusCode::NOT_FOUND;
@@ -457,6 +538,43 @@ mod tests {
             assert!(note.starts_with(field) && note.contains(words), "{note}");
         }
         assert_eq!(notes.len(), 4, "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn what_a_cache_covers_with_a_role_is_told() {
+        let denied = &[
+            "list configmaps",
+            "watch deployments",
+            "watch widgets",
+            "list apiservices",
+            "get customresourcedefinitions",
+        ];
+        let scope = "cache.scope: by the gateway's rights, a cache covers the cluster for pods; and single namespaces, \
+                     such as \"default\", for configmaps, deployments.apps, widgets.example.com";
+        for (fields, groups) in [
+            ("", Some("apps, example.com")),
+            ("cache: {trustedGroups: [apps]}", Some("example.com")),
+            ("cache: {trustedGroups: [apps, example.com], scope: requested}", None),
+        ] {
+            let (problems, notes) = looked_up(fields, denied).await;
+            assert_eq!(problems, [""; 0]);
+            // Those about the documents come before.
+            let told: Vec<_> = notes.iter().filter(|note| note.starts_with("cache.")).collect();
+            assert!(told[0].starts_with(scope), "{told:?}");
+            let groups = groups.map(|groups| format!("write trustedGroups: [{groups}]"));
+            assert_eq!(told.len(), if groups.is_some() { 2 } else { 1 }, "{told:?}");
+            assert!(groups.is_none_or(|groups| told[1].ends_with(&groups)), "{told:?}");
+        }
+        let (_, notes) = looked_up("cache: {scope: cluster}", denied).await;
+        let of_scope: Vec<_> = notes.iter().filter(|note| note.starts_with("cache.")).collect();
+        let expected = "cache.scope: nothing is cached of configmaps, deployments.apps, widgets.example.com";
+        assert!(of_scope.len() == 1 && of_scope[0].starts_with(expected), "{notes:?}");
+        for (trusted, count) in [("[]", 1), ("[apps]", 0)] {
+            let prewarm = "prewarm: [{resource: replicasets.apps, namespaces: [default]}]";
+            let (problems, _) = looked_up(&format!("cache: {{{prewarm}, trustedGroups: {trusted}}}"), denied).await;
+            let is_told = |problem: &&String| problem.contains("is never filled") && problem.contains("trustedGroups");
+            assert_eq!(problems.iter().filter(is_told).count(), count, "{problems:?}");
+        }
     }
 
     #[tokio::test]

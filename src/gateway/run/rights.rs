@@ -2,24 +2,22 @@
 
 use k8s_openapi::api::{
     authentication::v1::SelfSubjectReview,
-    authorization::v1::{
-        ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
-    },
+    authorization::v1::{ResourceAttributes, SubjectAccessReviewStatus},
 };
 
 use crate::upstream::{ReviewError, Upstream};
 use base::{apimachinery::GroupResource, telemetry::Chain};
 
-const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-
 /// Of API servers from 1.28 on.
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 
-/// A verb on all objects of a resource, in all namespaces; or on one object.
+/// A verb on all objects of a resource, in all namespaces or in one; or on one object.
 pub(super) struct Right<'a> {
     verb: &'a str,
     group: &'a str,
     resource: &'a str,
+    /// `None` for all.
+    namespace: Option<&'a str>,
     /// `None` for all.
     name: Option<&'a str>,
 }
@@ -51,17 +49,16 @@ pub(super) const OF_IMPERSONATION: [Right<'_>; 2] =
     [Right::new("impersonate", "", "users"), Right::new("impersonate", "", "groups")];
 /// To know whether peers are of the same cluster, and whether the cluster behind the address is still the same.
 pub(super) const CLUSTER: Right<'_> =
-    Right { verb: "get", group: "", resource: "namespaces", name: Some("kube-system") };
+    Right { verb: "get", group: "", resource: "namespaces", namespace: None, name: Some("kube-system") };
+/// The name of the resource that has the definitions of custom resources.
+pub(super) const DEFINITIONS: &str = "customresourcedefinitions";
 /// To know which resources may be cached, and what is missing without.
 pub(super) const OF_DOCUMENTS: [(Right<'_>, &str); 2] = [
     (
         Right::new("list", "apiregistration.k8s.io", "apiservices"),
         "without, only the core group and custom resources are cached",
     ),
-    (
-        Right::new("get", "apiextensions.k8s.io", "customresourcedefinitions"),
-        "without, only resources of the core group are cached",
-    ),
+    (Right::new("get", "apiextensions.k8s.io", DEFINITIONS), "without, only resources of the core group are cached"),
 ];
 
 /// Whether the gateway has a right.
@@ -76,7 +73,12 @@ pub(super) enum RightState {
 
 impl<'a> Right<'a> {
     pub(super) const fn new(verb: &'a str, group: &'a str, resource: &'a str) -> Self {
-        Self { verb, group, resource, name: None }
+        Self { verb, group, resource, namespace: None, name: None }
+    }
+
+    /// In one namespace, or, if that is `None`, in all.
+    pub(super) const fn within(self, namespace: Option<&'a str>) -> Self {
+        Self { namespace, ..self }
     }
 
     /// Asks the server, with the gateway's own credentials.
@@ -85,14 +87,12 @@ impl<'a> Right<'a> {
             verb: Some(self.verb.to_owned()),
             group: Some(self.group.to_owned()),
             resource: Some(self.resource.to_owned()),
+            namespace: self.namespace.map(str::to_owned),
             name: self.name.map(str::to_owned),
             ..ResourceAttributes::default()
         };
-        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        match upstream.review(PATH, &review).await {
-            Ok(SelfSubjectAccessReview { status: Some(status), .. }) => self.verdict(&status, asker),
-            Ok(_) => RightState::Unknown(format!("{}: the API server's review has no verdict", self.asked())),
+        match upstream.own_access(attributes).await {
+            Ok(status) => self.verdict(&status, asker),
             // A server without this API, such as an embedded one, has no rules either.
             Err(ReviewError::Status { status: http::StatusCode::NOT_FOUND, .. }) => RightState::Granted,
             Err(error) => {
@@ -118,7 +118,8 @@ impl<'a> Right<'a> {
     fn words(&self) -> String {
         let resource = GroupResource { group: self.group.into(), resource: self.resource.into() };
         let name = self.name.map_or_else(String::new, |name| format!(" {name}"));
-        format!("{} {resource}{name}", self.verb)
+        let place = self.namespace.map_or_else(String::new, |namespace| format!(" in the namespace {namespace}"));
+        format!("{} {resource}{name}{place}", self.verb)
     }
 }
 
@@ -127,6 +128,7 @@ mod tests {
     use super::*;
     use http::Response;
     use http_body_util::BodyExt;
+    use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 
     use crate::connector::test_server::{TestServer, full};
 
@@ -137,7 +139,10 @@ mod tests {
     /// A server that answers reviews like this.
     async fn asked(status: u16, answer: fn(SelfSubjectAccessReview) -> String) -> RightState {
         let server = TestServer::start(move |request| async move {
-            assert_eq!((request.method().as_str(), request.uri().path()), ("POST", PATH));
+            assert_eq!(
+                (request.method().as_str(), request.uri().path()),
+                ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            );
             let review = request.into_body().collect().await.unwrap().to_bytes();
             let answer = answer(serde_json::from_slice(&review).unwrap());
             Response::builder().status(status).body(full(answer)).unwrap()

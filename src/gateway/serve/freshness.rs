@@ -187,10 +187,12 @@ mod tests {
             prewarm: Vec::new(),
             idle_timeout: LONG,
             list_bytes_timeout: LONG,
+            compress_after: None,
+            bytes: None,
             history: HistoryLimits { age: LONG, bytes: 64 << 20 },
             bridge: true,
             staleness: StalenessLimit { max: None, ends_watches: false },
-            scopes: Scopes { of_namespaces: true, per_resource: 64 },
+            scopes: Scopes { policy: base::config::CacheScope::Auto, per_resource: 64 },
             trusted_groups: HashSet::new().into(),
         };
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), None, config, tasks.clone())
@@ -209,7 +211,7 @@ mod tests {
         let Target::Resource(request) = &info.target else { panic!("{info:?}") };
         let filled = async {
             loop {
-                match cachers.find(&request.resource, None, Encoding::Json) {
+                match cachers.find(request, None, Encoding::Json) {
                     Ok(instance) => break instance,
                     Err(_) => sleep(Duration::from_millis(5)).await,
                 }

@@ -9,7 +9,7 @@ use super::{
     table::Writer,
 };
 use crate::authz::Permit;
-use base::apimachinery::{GetOptions, ResponseKind, Status, Verb, View, negotiate};
+use base::apimachinery::{FieldSelector, GetOptions, ResponseKind, Status, Verb, View, negotiate};
 use engine::{
     encode::{self, ListPosition},
     store::{Page, Scope},
@@ -17,7 +17,7 @@ use engine::{
 
 /// Answers a get: with the object, or with 404 if it does not exist.
 pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
-    let view = read.instance.view(&permit, Verb::Get)?;
+    let view = read.instance.view(&permit, Verb::Get, &FieldSelector::default())?;
     let Scope::Object(key) = view.scope() else { return Err(ForwardReason::UnknownResource.into()) };
     let is_pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
@@ -30,7 +30,7 @@ pub async fn get(read: &Read<'_>, options: &GetOptions, permit: Permit) -> Resul
         }
         (Some(object), Writer::Table(table)) => {
             let position = ListPosition::of(object.version);
-            let page = Page { objects: vec![object.clone()], bytes: object.tail().len(), next: None };
+            let page = Page { objects: vec![object.clone()], bytes: object.tail_len(), next: None };
             (StatusCode::OK, table.body(read, page, &position, is_pretty, work).await?)
         }
         // For clients that only accept metadata, the Status has its own form (read-path 2).

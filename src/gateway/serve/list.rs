@@ -34,7 +34,7 @@ const LEAVES_AT_ONCE: usize = 2048;
 
 /// Answers a list.
 pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
-    let view = read.instance.view(&permit, Verb::List)?;
+    let view = read.instance.view(&permit, Verb::List, &options.fields)?;
     let is_object = matches!(view.scope(), Scope::Object(_));
     let is_page = (options.limit.is_some() || options.continue_token.is_some()) && !is_object;
     let freshness = match &options.continue_token {
@@ -58,7 +58,7 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
             in_chunks(read, form, leaves, &ListPosition::of(state.version()), pretty, &mut work).await?
         }
         (Writer::Objects(form), None) => {
-            let (found, position) = selection(&state, &predicate, page, &mut work).await?;
+            let (found, position) = selection(read, &state, &predicate, page, &mut work).await?;
             // In a page of metadata, current servers say how many objects follow; 1.20 does not.
             let tells_rest = matches!(form, Form::Partial(..)) && position.remaining_item_count.is_some();
             if tells_rest && !read.instance.has_watch_list() {
@@ -67,7 +67,7 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
             selected(read, form, found, &position, pretty, &mut work).await?
         }
         (Writer::Table(table), _) => {
-            let (found, position) = selection(&state, &predicate, page, &mut work).await?;
+            let (found, position) = selection(read, &state, &predicate, page, &mut work).await?;
             table.body(read, found, &position, pretty, work).await?
         }
     };
@@ -161,7 +161,7 @@ async fn selected(
 fn own_leaves(objects: impl Iterator<Item = Arc<Object>>) -> Vec<Arc<Leaf>> {
     let (mut leaves, mut run, mut bytes) = (Vec::new(), Vec::new(), 0);
     for object in objects {
-        let length = object.tail().len();
+        let length = object.tail_len();
         if run.len() == Leaf::LEN_MAX || !run.is_empty() && bytes + length > OWN_LEAF_MAX {
             leaves.push(Arc::new(Leaf::of(mem::take(&mut run))));
             bytes = 0;
@@ -187,6 +187,7 @@ impl Read<'_> {
 
 /// The matching objects: all of them, or those of a page.
 async fn selection(
+    read: &Read<'_>,
     state: &Extract,
     predicate: &Predicate,
     page: Option<&ListOptions>,
@@ -199,6 +200,9 @@ async fn selection(
     if let Some(NextPage { start, remaining }) = page.next.take() {
         position.remaining_item_count = remaining.map(|remaining| remaining as u64);
         position.continue_token = Some(ContinueToken { version: ContinueAt::At(state.version()), start }.encode());
+    } else if page.objects.len() == limit && read.instance.is_selection() {
+        // There is a token if any key follows, matching or not (read-path 1.3), and the store lacks those that do not.
+        return Err(ForwardReason::UnsupportedField.into());
     }
     Ok((page, position))
 }

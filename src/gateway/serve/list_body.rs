@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{chunk::PIECE, indented::Indent};
 use engine::{
     encode::{Form, LeafChunk, Pretty},
-    store::Leaf,
+    store::{Leaf, Thaw},
 };
 
 /// The message of a panic that cannot happen: a leaf's items, or a Table's rows, are only made after their length was
@@ -21,6 +21,7 @@ pub struct ListBody {
     leaves: vec::IntoIter<Arc<Leaf>>,
     /// A leaf that was sent partly, and the number of its next item.
     begun: Option<(Arc<Leaf>, usize)>,
+    thaw: Thaw,
     /// The rest of a large object that was sent partly.
     shared: Bytes,
     form: Form,
@@ -45,8 +46,8 @@ impl ListBody {
         // The separator in front of the first item is not sent.
         let length = head.len() + items_len.saturating_sub(form.separator_len()) + tail.len();
         let (leaves, indent) = (leaves.into_iter(), pretty.then(Box::default));
-        let shared = Bytes::new();
-        Self { head, leaves, begun: None, shared, form, is_first: true, tail, length, indent }
+        let (shared, thaw) = Default::default();
+        Self { head, leaves, begun: None, thaw, shared, form, is_first: true, tail, length, indent }
     }
 
     pub(super) fn own_bytes(&self) -> usize {
@@ -127,7 +128,8 @@ impl ListBody {
         let Some(((leaf, at), is_first)) = next else {
             return Some(mem::take(&mut self.tail)).filter(|tail| !tail.is_empty());
         };
-        let LeafChunk { bytes: items, shared, next } = self.form.leaf_chunk(&leaf, at).expect(CAN_BE_MADE);
+        let LeafChunk { bytes: items, shared, next } =
+            self.form.leaf_chunk(&leaf, at, &mut self.thaw).expect(CAN_BE_MADE);
         self.shared = shared;
         if next < leaf.objects().len() {
             self.begun = Some((leaf, next));

@@ -58,7 +58,7 @@ pub struct Read<'a> {
     /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing
     /// a gap.
     pub for_gateway: bool,
-    /// ReservedBytes for what answers to this client hold for themselves. Watches take it as they need it.
+    /// Room for what answers to this client hold for themselves. Watches take it as they need it.
     pub room: ClientByteBudget,
     /// The client's turns for the work on large responses.
     pub turns: ClientReadConcurrency,

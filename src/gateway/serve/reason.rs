@@ -51,10 +51,14 @@ pub enum ForwardReason {
     Aggregated,
     Undiscovered,
     TooManyResources,
+    /// The collection does not fit into the memory for caches (`cache.bytes`).
+    MemoryFull,
     /// The gateway itself may not list and watch the collection.
     GatewayForbidden,
-    /// The maximum number of namespaces of one resource is cached (`cache.scopesPerResource`).
+    /// The maximum number of parts of one resource is cached (`cache.scopesPerResource`).
     TooManyScopes,
+    /// A read of one name, for which no cache is started (`cache.scope: requested`).
+    SingleObject,
     /// The client asks for the most recent state, which is left to upstream.
     MostRecent,
     /// A most-recent read whose response upstream sends as fast as memory could be proven to be recent.
@@ -112,8 +116,10 @@ impl ForwardReason {
             Self::Aggregated => "aggregated",
             Self::Undiscovered => "undiscovered",
             Self::TooManyResources => "too_many_resources",
+            Self::MemoryFull => "memory_full",
             Self::GatewayForbidden => "gateway_forbidden",
             Self::TooManyScopes => "too_many_scopes",
+            Self::SingleObject => "single_object",
             Self::MostRecent => "most_recent",
             Self::MostRecentSmall => "most_recent_small",
             Self::MostRecentQuiet => "most_recent_quiet",
@@ -169,8 +175,10 @@ impl From<NotCached> for ForwardReason {
             NotCached::Aggregated => Self::Aggregated,
             NotCached::Undiscovered | NotCached::Unattributed => Self::Undiscovered,
             NotCached::TooManyResources => Self::TooManyResources,
+            NotCached::MemoryFull => Self::MemoryFull,
             NotCached::Forbidden => Self::GatewayForbidden,
             NotCached::TooManyScopes => Self::TooManyScopes,
+            NotCached::SingleObject => Self::SingleObject,
         }
     }
 }

@@ -15,7 +15,7 @@ use engine::{
         Form, ListPosition,
         table::{self, Columns, Release, Rows},
     },
-    store::Page,
+    store::{Page, Thaw},
 };
 
 /// Bytes up to which a Table is one piece. Whatever is longer is therefore worth compressing, however it is indented.
@@ -96,6 +96,7 @@ impl Table {
             work.pause().await?;
         }
         let (mut joined, mut row, mut length, mut read_since) = (head.to_vec(), Vec::new(), head.len(), 0);
+        let mut thaw = Thaw::default();
         for object in &objects {
             if read_since >= READ_AT_ONCE {
                 read_since = 0;
@@ -106,6 +107,7 @@ impl Table {
             if length > head.len() {
                 row.push(b',');
             }
+            object.thaw(&mut thaw);
             if rows.put(object, &mut row).is_err() {
                 read.instance.gave_up_table();
                 return Err(ForwardReason::Unprintable.into());

@@ -5,7 +5,10 @@ use std::{mem, sync::Arc, vec};
 use bytes::Bytes;
 
 use super::{chunk::PIECE, indented::Indent, list_body::CAN_BE_MADE};
-use engine::{encode::table::Rows, store::Object};
+use engine::{
+    encode::table::Rows,
+    store::{Object, Thaw},
+};
 
 /// The number of bytes that are read for cells before other tasks get a turn, or finished rows are sent. Each column
 /// reads its object from the beginning.
@@ -17,6 +20,7 @@ pub struct TableBody {
     head: Bytes,
     rows: Rows,
     objects: vec::IntoIter<Arc<Object>>,
+    thaw: Thaw,
     is_first: bool,
     tail: Bytes,
     indent: Option<Indent>,
@@ -25,7 +29,7 @@ pub struct TableBody {
 impl TableBody {
     pub(super) fn new(head: Bytes, tail: Bytes, rows: Rows, objects: Vec<Arc<Object>>, pretty: bool) -> Self {
         let indent = pretty.then(Indent::default);
-        Self { head, rows, objects: objects.into_iter(), is_first: true, tail, indent }
+        Self { head, rows, objects: objects.into_iter(), thaw: Thaw::default(), is_first: true, tail, indent }
     }
 
     /// Bytes that it holds in addition to the objects in memory.
@@ -52,6 +56,7 @@ impl TableBody {
             if !mem::take(&mut self.is_first) {
                 piece.push(b',');
             }
+            object.thaw(&mut self.thaw);
             self.rows.put(&object, &mut piece).expect(CAN_BE_MADE);
             read += self.rows.cost(&object);
         }

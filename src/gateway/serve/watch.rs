@@ -57,7 +57,7 @@ impl<'a> Wanted<'a> {
         if instance.refuses_watches() {
             return Err(ForwardReason::Stale);
         }
-        let view = instance.view(permit, Verb::Watch)?;
+        let view = instance.view(permit, Verb::Watch, &options.fields)?;
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
         let form = read.writer()?;
         let bookmarks = bookmarks(instance, options, &form)?;
@@ -77,6 +77,7 @@ impl<'a> Wanted<'a> {
         let interest = Interest::of(view.scope(), &predicate, view.schema());
         let instance = &read.instance;
         let subscription = instance.hub.subscribe(interest, first, Some(read.client.clone()));
+        let subscription = if bookmarks.is_none() { subscription.lasting() } else { subscription };
         // Read after subscribing: a change between the two is in the state, or announced, or both.
         let start = match after {
             None => Start::State(view.newest()),

@@ -8,12 +8,12 @@ use base::telemetry::{CacheLabels, Readings};
 use engine::fanout::{Behind, Interest};
 
 /// The cache's row.
-pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -> Cache {
+pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples, detail: Detail) -> Cache {
     let labels = CacheLabels {
         resource: cache.resource.group_resource().to_string(),
         version: cache.resource.version.to_string(),
         encoding: cache.encoding.as_str().to_owned(),
-        scope: cache.scope.namespace().unwrap_or_default().to_owned(),
+        scope: cache.scope.to_string(),
     };
     let read = readings.caches.get(&labels).cloned().unwrap_or_default();
     let restart = cache
@@ -24,6 +24,7 @@ pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -
         objects: read.objects,
         bytes: CacheBytes {
             objects: read.object_bytes,
+            cold: read.cold_bytes,
             joined: read.joined_bytes,
             deflated: read.deflated_bytes,
             derived: read.derived_bytes,
@@ -46,7 +47,7 @@ pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples) -
         resource: labels.resource,
         version: labels.version,
         encoding: labels.encoding,
-        namespace: labels.scope,
+        scope: if detail == Detail::Full || labels.scope.is_empty() { labels.scope } else { "withheld".to_owned() },
     }
 }
 

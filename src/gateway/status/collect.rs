@@ -67,7 +67,7 @@ impl Source {
             savings: Savings { events_per_second: minute.events_per_second(), ..savings(&readings) },
             reads: reads(&readings, &minute, &hour),
             last_hour: self.samples.hour(),
-            caches: caches.iter().map(|cache| cache_rows::row(cache, &readings, &self.samples)).collect(),
+            caches: caches.iter().map(|cache| cache_rows::row(cache, &readings, &self.samples, detail)).collect(),
             resources: resources(&readings),
             forwarded: forwarded(&readings),
             limits: limits(&readings),

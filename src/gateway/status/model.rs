@@ -204,8 +204,8 @@ pub struct Cache {
     pub version: String,
     /// `json`, `protobuf`.
     pub encoding: String,
-    /// The namespace that the cache covers; empty for the whole cluster.
-    pub namespace: String,
+    /// What the cache covers: `a`, `spec.nodeName=n` or `a,spec.nodeName=n`; empty for the whole cluster.
+    pub scope: String,
     /// `ready`, `stale`, or why reads are forwarded.
     pub state: String,
     pub objects: u64,
@@ -236,6 +236,8 @@ pub struct Cache {
 #[serde(default, rename_all = "camelCase")]
 pub struct CacheBytes {
     pub objects: u64,
+    /// Those of `objects` that are kept only in compressed blocks.
+    pub cold: u64,
     pub joined: u64,
     pub deflated: u64,
     pub derived: u64,
@@ -373,9 +375,17 @@ impl CheckStatus {
     }
 }
 
+impl Cache {
+    /// The resource, and what part of it is cached: `pods`, `pods of a`.
+    pub(super) fn name(&self) -> String {
+        let Self { resource, scope, .. } = self;
+        if scope.is_empty() { resource.clone() } else { format!("{resource} of {scope}") }
+    }
+}
+
 impl CacheBytes {
     pub fn all(&self) -> u64 {
-        self.objects + self.joined + self.deflated + self.derived + self.history
+        self.objects.saturating_sub(self.cold) + self.joined + self.deflated + self.derived + self.history
     }
 }
 

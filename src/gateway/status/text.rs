@@ -135,7 +135,7 @@ fn caches(text: &mut String, caches: &[Cache]) {
     let row = |cache: &Cache| {
         let restart = cache.last_restart.as_ref();
         [
-            cache.resource.clone(),
+            cache.name(),
             cache.version.clone(),
             cache.encoding.clone(),
             cache.state.clone(),

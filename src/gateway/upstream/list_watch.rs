@@ -1,11 +1,12 @@
 //! Lists and watches of one resource for its reflector.
 
-use std::time::Duration;
+use std::{fmt, iter, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::{
     time::{Instant, timeout},
     try_join,
@@ -31,6 +32,8 @@ const NO_OBJECT: &str = "kube-fanout.";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The `Accept` header for Tables, which are JSON.
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+/// The parameters of a watch that begins with the state.
+const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 /// The timeout of a watch of no object, which is closed after its first event, in seconds.
 const NOTHING_SECONDS: u32 = 10;
 /// The maximum size of an error body that is read, in bytes.
@@ -74,18 +77,26 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream has compacted the version or not reached it, or its response is not as expected.
     pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
-        let (path, query) = (self.path(), page_at(version, token));
-        let answer = self.get_at(&path, &query, METADATA, LIST_HEADERS_MAX).await?;
+        let query = page_at(version, token);
+        let answer = self.get_selected(&query, METADATA, LIST_HEADERS_MAX).await?;
         whole(answer.into_body()).await
-    }
-
-    fn path(&self) -> String {
-        self.resource.scoped_path(&self.scope)
     }
 
     /// Requests the collection, or the part of it, with that query.
     async fn get(&self, query: &str, headers_max: Duration) -> Result<http::Response<ResponseBody>, Failure> {
-        self.get_at(&self.path(), query, accept(self.encoding), headers_max).await
+        self.get_selected(query, accept(self.encoding), headers_max).await
+    }
+
+    async fn get_selected(
+        &self,
+        query: &str,
+        accept: &'static str,
+        headers_max: Duration,
+    ) -> Result<http::Response<ResponseBody>, Failure> {
+        let path = self.resource.path_in(self.scope.namespace.as_deref());
+        let selector = self.scope.selection.iter().map(|selection| format!("&{}", field_selector(selection)));
+        let query: String = iter::once(query.to_owned()).chain(selector).collect();
+        self.get_at(&path, &query, accept, headers_max).await
     }
 
     /// Fails if no response, or only part of an error response, has arrived after `headers_max`.
@@ -144,25 +155,32 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream's response is not as expected.
     pub async fn empty_table(&self) -> Result<Bytes, Failure> {
-        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NO_OBJECT}");
-        let answer = self.get_at(&self.empty_path(), &query, TABLE, HEADERS_MAX).await?;
-        whole(answer.into_body()).await
+        whole(self.get_nothing("resourceVersion=0", "", TABLE).await?.into_body()).await
     }
 
-    /// The path of a collection from which requests select [`NO_OBJECT`]: of a namespace that cannot exist, if the
-    /// resource is namespaced and the gateway reads all namespaces.
-    fn empty_path(&self) -> String {
-        match (&self.scope, self.namespaced) {
-            (CollectionScope::Cluster, true) => {
-                self.resource.scoped_path(&CollectionScope::Namespace(NO_OBJECT.into()))
-            }
-            (scope, _) => self.resource.scoped_path(scope),
-        }
+    /// Requests a part of the scope that has no objects: [`NO_OBJECT`], in a namespace that cannot exist if the
+    /// resource is namespaced and the gateway reads all namespaces. `labels` are added to the field selector.
+    ///
+    /// The labels of the selector are validated before objects are read, and a list of one name costs upstream no more
+    /// than a get. A selector on the whole collection would be evaluated for every object in its storage.
+    async fn get_nothing(
+        &self,
+        query: &str,
+        labels: &str,
+        accept: &'static str,
+    ) -> Result<http::Response<ResponseBody>, Failure> {
+        let CollectionScope { namespace, selection } = &self.scope;
+        let namespace = namespace.as_deref().or(self.namespaced.then_some(NO_OBJECT));
+        // Rights may depend on the selection.
+        let selection = selection.iter().map(|selection| format!(",{selection}"));
+        let fields: String = iter::once(format!("metadata.name={NO_OBJECT}{labels}")).chain(selection).collect();
+        let query = format!("{query}&{}", field_selector(&fields));
+        self.get_at(&self.resource.path_in(namespace), &query, accept, HEADERS_MAX).await
     }
 
-    /// Whether upstream accepts a request for that empty collection.
-    async fn is_accepted(&self, query: &str) -> Result<bool, Failure> {
-        match self.get_at(&self.empty_path(), query, accept(self.encoding), HEADERS_MAX).await {
+    /// Whether upstream accepts a request for nothing.
+    async fn is_accepted(&self, query: &str, labels: &str) -> Result<bool, Failure> {
+        match self.get_nothing(query, labels, accept(self.encoding)).await {
             Ok(_) => Ok(true),
             Err(Failure::Refused) => Ok(false),
             Err(failure) => Err(failure),
@@ -212,16 +230,18 @@ impl ListWatch for ResourceListWatch {
     type Stream = ListWatchStream;
 
     async fn list(&self, request: ListRequest) -> Result<ListWatchStream, Failure> {
-        let mut query = format!("limit={PAGE_OBJECTS}");
-        match (request.continue_token, request.not_older_than) {
-            (Some(token), _) => query.push_str(&format!("&continue={token}")),
-            (None, Some(version)) => {
-                query.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
-            }
+        let from = match (request.continue_token, request.not_older_than) {
+            (Some(token), _) => format!("continue={token}"),
+            (None, Some(version)) => format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan"),
             // The server answers reads from its cache. A state from its storage may be far ahead of that cache, and
             // requests of the server's own clients with its version would be refused (seen on 1.20).
-            (None, None) => query.push_str("&resourceVersion=0"),
-        }
+            (None, None) => "resourceVersion=0".to_owned(),
+        };
+        let query = match self.scope.selection {
+            None => format!("limit={PAGE_OBJECTS}&{from}"),
+            // With a limit, an API server may read all objects from its storage to select some.
+            Some(_) => from,
+        };
         Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
     }
 
@@ -244,31 +264,26 @@ impl ListWatch for ResourceListWatch {
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {
-        let (head, body) = self.get("limit=1", HEADERS_MAX).await?.into_parts();
+        let answer = match self.scope.selection {
+            None => self.get("limit=1", HEADERS_MAX).await?,
+            Some(_) => self.get_nothing("limit=1", "", accept(self.encoding)).await?,
+        };
+        let (head, body) = answer.into_parts();
         Ok(ListPage { body: whole(body).await?, warnings: warnings(&head.headers) })
     }
 
-    /// Requests one object that does not exist: labels are validated before objects are read, and a list of one name
-    /// costs upstream no more than a get. A selector on the whole collection would be evaluated for every object in its
-    /// storage.
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
-        let labels: String = labels.iter().map(|label| format!(",{label}%3D")).collect();
-        let query = format!("resourceVersion=0&fieldSelector=metadata.name%3D{NO_OBJECT}{labels}");
-        self.is_accepted(&query).await
+        let labels: String = labels.iter().map(|label| format!(",{label}=")).collect();
+        self.is_accepted("resourceVersion=0", &labels).await
     }
 
-    /// Also requests one object that does not exist.
     async fn knows_watch_list(&self) -> Result<bool, Failure> {
-        let name = format!("fieldSelector=metadata.name%3D{NO_OBJECT}");
-        let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
-        self.is_accepted(&format!("{watch_list}&resourceVersion=0&timeoutSeconds=1&{name}")).await
+        self.is_accepted(&format!("{WATCH_LIST}&resourceVersion=0&timeoutSeconds=1"), "").await
     }
 
     async fn watch_nothing(&self) -> Result<ListWatchStream, Failure> {
-        let name = format!("fieldSelector=metadata.name%3D{NO_OBJECT}");
-        let watch_list = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
-        let query = format!("{watch_list}&timeoutSeconds={NOTHING_SECONDS}&{name}");
-        let answer = self.get_at(&self.empty_path(), &query, accept(self.encoding), HEADERS_MAX).await?;
+        let query = format!("{WATCH_LIST}&timeoutSeconds={NOTHING_SECONDS}");
+        let answer = self.get_nothing(&query, "", accept(self.encoding)).await?;
         Ok(ListWatchStream { body: answer.into_body(), left: None })
     }
 
@@ -290,7 +305,7 @@ impl ListWatch for ResourceListWatch {
         let asked = try_join!(self.upstream.is_current(&resource, known), self.upstream.is_aggregated(&self.resource));
         let (is_current, is_aggregated) = asked.map_err(|error| {
             tracing::debug!(%resource, error = %Chain(&error), "cannot look up whether a resource has changed");
-            Failure::Unavailable
+            if error.is_forbidden() { Failure::Denied } else { Failure::Unavailable }
         })?;
         // The definition may be missing only temporarily.
         Ok(is_current.ok_or(Failure::NotFound)? && !is_aggregated)
@@ -302,6 +317,14 @@ fn page_at(version: ResourceVersion, token: Option<&str>) -> String {
     let first = || format!("resourceVersion={version}&resourceVersionMatch=Exact");
     let from = token.map_or_else(first, |token| format!("continue={token}"));
     format!("limit={PAGE_OBJECTS}&{from}")
+}
+
+/// All but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The parameter for a field selector.
+fn field_selector(fields: &impl fmt::Display) -> String {
+    format!("fieldSelector={}", utf8_percent_encode(&fields.to_string(), RESERVED))
 }
 
 /// The body of a page that is small enough to be one piece.

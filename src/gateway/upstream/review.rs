@@ -7,7 +7,9 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReviewStatus,
+};
 use tokio::join;
 
 use super::Upstream;
@@ -35,22 +37,33 @@ pub enum ReviewError {
     TimedOut { path: &'static str },
     #[error("the response to {path} is not a valid review")]
     Malformed { path: &'static str, source: serde_json::Error },
+    #[error("the response to {path} has no verdict")]
+    NoVerdict { path: &'static str },
 }
 
 impl Upstream {
+    /// Whether the gateway itself has a right.
+    ///
+    /// # Errors
+    /// There is no verdict, as for [`Self::review`].
+    pub async fn own_access(&self, right: ResourceAttributes) -> Result<SubjectAccessReviewStatus, ReviewError> {
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(right), ..Default::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let reviewed = self.review(OWN_ACCESS_REVIEWS, &review).await?;
+        reviewed.status.ok_or(ReviewError::NoVerdict { path: OWN_ACCESS_REVIEWS })
+    }
+
     /// Whether the gateway may list and watch a part of a resource's collection; `None` if the API server does not say.
     pub async fn may_follow(&self, resource: &GroupResource, scope: &CollectionScope) -> Option<bool> {
         let may = async |verb: &str| {
-            let attributes = ResourceAttributes {
+            let right = ResourceAttributes {
                 group: Some(resource.group.to_string()),
-                namespace: scope.namespace().map(str::to_owned),
+                namespace: scope.namespace.as_deref().map(str::to_owned),
                 resource: Some(resource.resource.to_string()),
                 verb: Some(verb.to_owned()),
                 ..ResourceAttributes::default()
             };
-            let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
-            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-            let status = self.review(OWN_ACCESS_REVIEWS, &review).await.ok()?.status?;
+            let status = self.own_access(right).await.ok()?;
             // A webhook may fail and leave the question to others.
             status.evaluation_error.is_none().then_some(status.allowed)
         };

@@ -30,7 +30,7 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
     let server = TestServer::start(describe).await;
     let pods = GroupVersionResource::new("", "v1", "pods");
     let reflected =
-        ResourceListWatch::new(server.upstream(), pods, CollectionScope::Cluster, true, Encoding::Json, None);
+        ResourceListWatch::new(server.upstream(), pods, CollectionScope::CLUSTER, true, Encoding::Json, None);
     for (not_older_than, version) in [(None, ""), (ResourceVersion::new(7), "&resourceVersion=7")] {
         let mut list = reflected.list(ListRequest { not_older_than, continue_token: None }).await.unwrap();
         let list = list.next().await.unwrap().unwrap();
@@ -106,7 +106,7 @@ async fn a_custom_resource_is_the_same_while_neither_its_definition_nor_its_serv
         .await;
         let widgets = GroupVersionResource::new("example.com", "v1", "widgets");
         let definition = server.upstream().crd(&widgets.group_resource()).await.unwrap();
-        ResourceListWatch::new(server.upstream(), widgets, CollectionScope::Cluster, true, Encoding::Json, definition)
+        ResourceListWatch::new(server.upstream(), widgets, CollectionScope::CLUSTER, true, Encoding::Json, definition)
             .is_same_resource()
             .await
     }

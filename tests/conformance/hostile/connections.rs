@@ -74,10 +74,11 @@ impl Victim {
 
     /// An HTTP/2 connection with a window of 0.
     pub(super) async fn unread(&self, from: u8) -> Result<Attack> {
-        let stream = self.connect(from, b"h2").await?;
+        let refused = || format!("a hostile client's connection from 127.0.0.{from}");
+        let stream = self.connect(from, b"h2").await.with_context(refused)?;
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.timer(TokioTimer::new()).initial_stream_window_size(0);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.with_context(refused)?;
         let mut driver = JoinSet::new();
         driver.spawn(async move { connection.await.unwrap_or_default() });
         Ok(Attack { sender, base: self.base.clone(), accept: self.accept, patience: PATIENCE, _driver: driver })

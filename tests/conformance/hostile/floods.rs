@@ -53,11 +53,12 @@ impl Flood {
         let is_over = Arc::new(AtomicBool::new(false));
         let asks_on = is_over.clone();
         let thread = std::thread::spawn(move || -> Result<usize> {
-            // On Linux this is the priority of the calling thread.
-            rustix::process::setpriority_process(None, FLOOD_NICE)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let attacks = future::try_join_all(from.into_iter().map(|from| victim.unread(from))).await?;
+                // Once they are connected, since the gateway ends a handshake that takes too long. On Linux this is the
+                // priority of the calling thread.
+                rustix::process::setpriority_process(None, FLOOD_NICE)?;
                 let each = AT_ONCE.div_ceil(attacks.len());
                 let mut asked = 0;
                 while asked < at_least || !asks_on.load(Relaxed) {

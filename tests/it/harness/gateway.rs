@@ -146,5 +146,9 @@ fn defaults() -> Config {
     let mut config = Config::defaults(&Overrides { listen, admin_listen, ..Overrides::default() }).unwrap();
     config.drain.timeout = DRAIN;
     config.logging.access = LoggingAccess::All;
+    // Everything is compressed at once, and inflated by each reader.
+    if std::env::var_os("KUBE_FANOUT_COLD").is_some() {
+        config.cache.compress_after = Some(Duration::ZERO);
+    }
     config
 }

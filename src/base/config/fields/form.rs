@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::config::{PemFile, quantity};
+use crate::config::quantity;
 
 /// How the texts of a field stand for values of type `T`.
 pub trait Form<T> {
@@ -204,75 +204,38 @@ impl Form<String> for Text {
     }
 }
 
-/// The path of a file.
+/// The path of a file, in words for an author and for the manual's table.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::config) struct FilePath;
+pub(in crate::config) struct FilePath {
+    allowed: &'static str,
+    column: &'static str,
+}
 
-impl Form<PathBuf> for FilePath {
+pub(in crate::config) const ANY_FILE: FilePath = FilePath { allowed: "the path of a file", column: "" };
+pub(in crate::config) const PEM: FilePath = FilePath { allowed: "the path of a PEM file", column: "PEM file" };
+
+impl<P: From<PathBuf> + AsRef<Path>> Form<P> for FilePath {
     fn allowed(&self) -> String {
-        "the path of a file".to_owned()
+        self.allowed.to_owned()
     }
 
-    fn parse(&self, text: &str) -> Result<PathBuf, Refused> {
+    fn column(&self) -> String {
+        self.column.to_owned()
+    }
+
+    fn parse(&self, text: &str) -> Result<P, Refused> {
         let path = PathBuf::from(Text.parse(text)?);
         let allowed = Some("a path without ~, which only a shell replaces by the home directory");
-        if is_of_home(text) { Err(Refused { allowed, ..Refused::default() }) } else { Ok(path) }
+        if is_of_home(text) { Err(Refused { allowed, ..Refused::default() }) } else { Ok(path.into()) }
     }
 
-    fn text(&self, value: &PathBuf) -> Option<String> {
-        (!value.as_os_str().is_empty()).then(|| value.display().to_string())
+    fn text(&self, value: &P) -> Option<String> {
+        let path = value.as_ref();
+        (!path.as_os_str().is_empty()).then(|| path.display().to_string())
     }
 
     fn schema(&self) -> Value {
         reference("path")
-    }
-}
-
-/// The path of a PEM file.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::config) struct PemPath;
-
-impl Form<PathBuf> for PemPath {
-    fn allowed(&self) -> String {
-        "the path of a PEM file".to_owned()
-    }
-
-    fn column(&self) -> String {
-        "PEM file".to_owned()
-    }
-
-    fn parse(&self, text: &str) -> Result<PathBuf, Refused> {
-        FilePath.parse(text)
-    }
-
-    fn text(&self, value: &PathBuf) -> Option<String> {
-        FilePath.text(value)
-    }
-
-    fn schema(&self) -> Value {
-        FilePath.schema()
-    }
-}
-
-impl Form<PemFile> for PemPath {
-    fn allowed(&self) -> String {
-        Form::<PathBuf>::allowed(self)
-    }
-
-    fn column(&self) -> String {
-        Form::<PathBuf>::column(self)
-    }
-
-    fn parse(&self, text: &str) -> Result<PemFile, Refused> {
-        FilePath.parse(text).map(PemFile)
-    }
-
-    fn text(&self, value: &PemFile) -> Option<String> {
-        FilePath.text(&value.0)
-    }
-
-    fn schema(&self) -> Value {
-        FilePath.schema()
     }
 }
 
@@ -295,7 +258,7 @@ impl<T: Display> Form<T> for Parsed<T> {
     }
 
     fn text(&self, value: &T) -> Option<String> {
-        Some(value.to_string())
+        Some(value.to_string()).filter(|text| !text.is_empty())
     }
 
     fn schema(&self) -> Value {

@@ -14,8 +14,8 @@ use crate::config::Redacted;
 
 pub use findings::Findings;
 pub(super) use findings::{Row, rows};
+pub(super) use form::{ANY_FILE, PEM, TimeOrNever};
 pub use form::{FLAG, Form, Maybe, Number, Parsed, Refused, Size, Text, Time, Words, unexpanded};
-pub(super) use form::{FilePath, PemPath, TimeOrNever};
 pub use node::Document;
 use node::Node;
 
@@ -242,6 +242,41 @@ impl<'a> Fields<'a> {
                 let items = self.within(format!("{}[]", self.place(name)), &[], |fields| declare(section, fields));
                 self.schema.properties.insert(name.to_owned(), json!({"type": "array", "items": items}));
             }
+        }
+    }
+
+    /// Declares a list of sections, each of which may also be given as a text; without it, the values stay as they are.
+    pub fn short_sections<S: Default>(
+        &mut self,
+        name: &'static str,
+        about: About,
+        sections: &mut Vec<S>,
+        short: &impl Form<S>,
+        declare: impl Fn(&mut S, &mut Fields<'_>),
+    ) {
+        let form = || {
+            let fields = form_of(&mut |fields: &mut Fields<'_>| declare(&mut S::default(), fields));
+            format!("{}; or {fields}", short.allowed())
+        };
+        if let Some(items) = self.items(name, form) {
+            sections.clear();
+            for (place, node) in items {
+                if let Node::Fields(given) = node {
+                    let mut section = S::default();
+                    self.within(place, given, |fields| declare(&mut section, fields));
+                    sections.push(section);
+                } else {
+                    sections.extend(self.parsed(&place, node, short));
+                }
+            }
+        }
+        let texts: Vec<_> = sections.iter().filter_map(|section| short.text(section)).collect();
+        let shown = (!texts.is_empty()).then(|| format!("[{}]", texts.join(", ")));
+        self.declare(name, about, json!({"type": "array"}), || (shown, short.column()));
+        if self.describes() {
+            let place = format!("{}[]", self.place(name));
+            let section = self.within(place, &[], |fields| declare(&mut S::default(), fields));
+            self.keyword(name, "items", json!({"anyOf": [short.schema(), section]}));
         }
     }
 

@@ -22,7 +22,7 @@ pub use protobuf::PartialProtobuf;
 
 use crate::{
     encode::ListPosition,
-    store::{Change, FrameKind, Metadata, Object, Shape},
+    store::{Change, FrameKind, Metadata, Object, Shape, Thaw},
 };
 use base::apimachinery::{Encoding, GroupResource, MetaVersion, ResourceVersion};
 
@@ -65,12 +65,20 @@ impl Partial {
 
     /// The objects joined as items of a list. In JSON every item follows a comma, even the first one.
     pub fn items<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Result<Bytes, NotPartial> {
-        self.joined(objects.map(|object| self.metadata(object)))
+        let mut thaw = Thaw::default();
+        self.joined(objects.map(|object| {
+            object.thaw(&mut thaw);
+            self.metadata(object)
+        }))
     }
 
     /// The joined items of all objects of a leaf. The items are kept, and the metadata that they are made from is not.
     pub fn leaf_items(&self, objects: &[Arc<Object>]) -> Result<Bytes, NotPartial> {
-        self.joined(objects.iter().map(|object| self.metadata_once(object)))
+        let mut thaw = Thaw::default();
+        self.joined(objects.iter().map(|object| {
+            object.thaw(&mut thaw);
+            self.metadata_once(object)
+        }))
     }
 
     /// The length of [`Self::leaf_items`] in bytes, if it is known before they are made. If it is known, making them

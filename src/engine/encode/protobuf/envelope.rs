@@ -15,7 +15,7 @@ pub(super) const CLOSING: &[u8] = b"\x1a\x00\x22\x00";
 
 /// One object, as in the response to a get.
 pub fn object(object: &Object, shape: &Shape) -> Bytes {
-    envelope(shape.object_opening(), object.tail())
+    envelope(shape.object_opening(), &object.tail())
 }
 
 /// A message in an envelope with the opening of its [`Shape`].

@@ -15,9 +15,9 @@ use crate::store::{
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
     let opening = shape.object_opening();
     match kind {
-        FrameKind::Added => event("ADDED", opening, change.object.tail()),
-        FrameKind::Modified => event("MODIFIED", opening, change.object.tail()),
-        FrameKind::Deleted => event("DELETED", opening, change.object.tail()),
+        FrameKind::Added => event("ADDED", opening, &change.object.tail()),
+        FrameKind::Modified => event("MODIFIED", opening, &change.object.tail()),
+        FrameKind::Deleted => event("DELETED", opening, &change.object.tail()),
         FrameKind::Left => {
             let before = change.before.as_deref().unwrap_or(&change.object);
             event("DELETED", opening, &with_version(before, change.version))
@@ -27,7 +27,7 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
 
 /// The synthetic ADDED event of an object that exists when a watch starts.
 pub fn added(object: &Object, shape: &Shape) -> Bytes {
-    event("ADDED", shape.object_opening(), object.tail())
+    event("ADDED", shape.object_opening(), &object.tail())
 }
 
 /// An ERROR event, after which the stream ends (read-path 2.1). `status` is the JSON of a Status.

@@ -81,10 +81,10 @@ impl ListEnvelope {
 
 /// Appends what an item has in front of the object's tail.
 pub fn put_item_opening(items: &mut Vec<u8>, object: &Object, field: u32) {
-    put_length(items, field, object.tail().len());
+    put_length(items, field, object.tail_len());
 }
 
 /// The number of bytes of an item: the length of a list must be known before it is built.
 pub fn item_len(object: &Object, field: u32) -> usize {
-    bytes_len(field, object.tail().len())
+    bytes_len(field, object.tail_len())
 }

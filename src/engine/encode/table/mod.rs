@@ -187,7 +187,7 @@ impl Rows {
 
     /// The maximum number of bytes that are read for an object's row.
     pub fn cost(&self, object: &Object) -> usize {
-        self.cost_of(object.tail().len())
+        self.cost_of(object.tail_len())
     }
 
     /// The same for the rows of objects that have that many bytes together.
@@ -202,13 +202,14 @@ impl Rows {
 
     /// Appends an object's row.
     pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
+        let tail = object.tail();
         out.extend_from_slice(b"{\"cells\":[");
         write_string(out, object.key.name());
         match &self.columns.cells {
             Cells::Paths(columns) => {
                 for Column { kind, path } in columns {
                     out.push(b',');
-                    let value = path.first(object.tail()).map_err(|_| Unprintable)?;
+                    let value = path.first(&tail).map_err(|_| Unprintable)?;
                     cell::put(*kind, value, self.now, out)?;
                 }
                 out.push(b']');

@@ -62,7 +62,7 @@ pub enum Start {
 pub struct SessionOptions {
     pub predicate: Predicate,
     pub form: Form,
-    /// ReservedBytes for the copies that are made for this watch alone.
+    /// Room for the copies that are made for this watch alone.
     pub room: ClientByteBudget,
     /// `None` if the client allows none.
     pub bookmarks: Option<Bookmarks>,

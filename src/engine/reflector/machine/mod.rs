@@ -330,7 +330,8 @@ impl Machine {
             | Failure::InternalError
             | Failure::Unavailable
             | Failure::Malformed
-            | Failure::Stuck => self.refill_later(),
+            | Failure::Stuck
+            | Failure::NoRoom(_) => self.refill_later(),
         }
     }
 
@@ -351,7 +352,8 @@ impl Machine {
                 | Failure::InternalError
                 | Failure::Unavailable
                 | Failure::Silent
-                | Failure::Stalled,
+                | Failure::Stalled
+                | Failure::NoRoom(_),
             ) => self.later(Action::Verify),
         }
     }

@@ -6,7 +6,7 @@ mod tests;
 
 use std::{cmp::Ordering, sync::Arc};
 
-use super::{change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
+use super::{block::Thaw, change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
 use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a later state cannot be expressed as changes of the earlier one.
@@ -56,7 +56,7 @@ impl Difference {
     pub(super) fn between(old: &Snapshot, new: &[Arc<Object>], to: ResourceVersion) -> Result<Self, NotBridged> {
         let gap = Gap { from: old.version(), to };
         Self::default().follows(gap)?;
-        let (mut difference, mut new) = (Self::default(), new.iter().peekable());
+        let (mut difference, mut new, mut thaw) = (Self::default(), new.iter().peekable(), Thaw::default());
         let mut old = old.leaves().flat_map(|leaf| leaf.objects()).peekable();
         loop {
             let order = match (old.peek(), new.peek()) {
@@ -66,6 +66,7 @@ impl Difference {
                 (Some(old), Some(new)) => old.key.cmp(&new.key),
             };
             let before = if order.is_le() { old.next() } else { None };
+            before.inspect(|before| before.thaw(&mut thaw));
             let now = if order.is_ge() { new.next() } else { None };
             difference.add(before, now, to)?;
         }
@@ -105,7 +106,7 @@ impl Difference {
     pub(super) fn within(&self, limits: HistoryLimits) -> Result<(), NotBridged> {
         let reselected = self.come.iter().filter(|come| come.is_reselected());
         let objects = self.gone.iter().chain(self.come.iter().chain(reselected).map(|come| &come.now));
-        let (changes, bytes) = (self.len(), objects.map(|object| object.tail().len()).sum());
+        let (changes, bytes) = (self.len(), objects.map(|object| object.tail_len()).sum());
         let fits = changes <= HistoryLimits::COUNT_MIN || changes <= HistoryLimits::COUNT_MAX && bytes <= limits.bytes;
         if fits { Ok(()) } else { Err(NotBridged::TooLarge { changes, bytes }) }
     }

@@ -1,12 +1,12 @@
 //! Reads the key, the version, the labels and the selectable fields from an object's protobuf, in one pass over its
 //! wire format. Everything else is skipped without decoding it.
 
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 use bytes::Bytes;
 
 use super::{
-    object::Object,
+    object::{self, Object},
     read_error::ReadError,
     schema::Schema,
     wire::{Field, Fields, InvalidWire, Value, varint_len},
@@ -37,12 +37,15 @@ impl Object {
         let (digits, digits_at) = metadata.version.ok_or(ReadError::Missing("metadata.resourceVersion"))?;
         let version =
             ResourceVersion::parse(digits).map_err(|_| ReadError::Missing("numeric metadata.resourceVersion"))?;
-        let version_at = metadata_at.start + digits_at.start..metadata_at.start + digits_at.end;
+        let digits_at = metadata_at.start + digits_at.start..metadata_at.start + digits_at.end;
+        let version_at = object::version_at(&digits_at, version).ok_or(ReadError::Shape)?;
+        let metadata_at = metadata_at.into();
         let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
-        let labels = metadata.labels.iter().map(|(name, value)| (Arc::from(*name), Arc::from(*value)));
+        let labels = metadata.labels.iter().map(|(name, value)| (schema.words.share(name), schema.words.share(value)));
         let labels = labels.collect::<Labels>();
-        let fields = schema.field_values(&key, values);
-        Ok(Self { key, version, labels, fields, tail: message, version_at, metadata_at, derived: Default::default() })
+        let fields = schema.field_values(values);
+        let (tail_len, tail, derived) = (object::position(message.len()), message.into(), Default::default());
+        Ok(Self { key, version, labels, fields, tail, tail_len, version_at, metadata_at, derived })
     }
 }
 
@@ -145,9 +148,9 @@ mod tests {
         let same = object.key == ObjectKey::new(namespace, &metadata.name)
             && object.version.to_string() == metadata.resource_version.trim_start_matches('0')
             && labels == metadata.labels
-            && &object.tail[object.version_at.clone()] == metadata.resource_version.as_bytes()
+            && &object.tail()[object.version_at()] == metadata.resource_version.as_bytes()
             && PodMetadata::decode(object.metadata()).is_ok()
-            && selectable.iter().all(|(label, value)| object.field(schema.position(label).unwrap()) == *value);
+            && selectable.iter().all(|(label, value)| object.field(schema.place(label).unwrap()) == *value);
         if same { Ok(()) } else { Err(format!("{object:?}")) }
     }
 

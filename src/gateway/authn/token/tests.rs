@@ -298,8 +298,10 @@ async fn invented_tokens_of_one_address_do_not_block_reviews_of_others() {
     let refused = verdicts.iter().filter(|verdict| **verdict == Err(Unauthenticated::Unavailable)).count();
     assert_eq!(refused + reviewer.reviews(), 501);
     assert!(reviewer.reviews() < 126, "{}: none once many were refused", reviewer.reviews());
+    let closed = gate.acquire().await.unwrap();
     let _held: Vec<_> = (0..125).map(|number| tokens.ask(&format!("more-{number}"), hostile)).collect();
     assert_eq!(tokens.ask("good-joe", hostile).await, Err(Unauthenticated::Unavailable));
+    drop(closed);
     assert!(tokens.user("good-joe").await.is_ok(), "of another address");
     assert!(tokens.user("good-jane").await.is_ok());
 }

@@ -32,7 +32,7 @@ use crate::{
     upstream::ResourceListWatch,
 };
 use base::{
-    apimachinery::{CollectionScope, GroupVersionResource, Provenance, ResourceVersion, Verb},
+    apimachinery::{CollectionScope, FieldSelector, GroupVersionResource, Provenance, ResourceVersion, Verb},
     lifecycle::Spread,
     telemetry::CacheMetrics,
 };
@@ -50,7 +50,7 @@ use engine::{
 const REACH_MAX: Duration = Duration::from_secs(3);
 /// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if progress probes are of
 /// no use: the default of the time that reads wait for a version.
-const OWN_WATCH_WAIT: Duration = Duration::from_millis(100);
+pub(super) const OWN_WATCH_WAIT: Duration = Duration::from_millis(100);
 /// The typical duration of a progress probe on a current API server (0.6 to 1.9 s on 1.36).
 const SMALL_WATCH_TAKES: Duration = Duration::from_millis(1200);
 
@@ -75,7 +75,7 @@ pub struct Instance {
     bookmark: Arc<OnceLock<BookmarkTemplate>>,
     advance: Advance,
     /// When upstream was first asked for the state in the store.
-    filled_since: Instant,
+    pub(super) filled_since: Instant,
     /// `None` if it is not known, or there are no peers that may ask for it.
     provenance: Option<Provenance>,
     health: RwLock<Health>,
@@ -112,7 +112,7 @@ pub(super) struct Resource {
 impl Resource {
     /// For the log.
     pub(super) fn name(&self) -> String {
-        format!("{}{}", self.resource, self.scope)
+        format!("{}{}", self.resource, self.scope.after_name())
     }
 }
 
@@ -134,6 +134,10 @@ impl Instance {
         let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
+        let backfill = BackfillDemand::new(backfill_wanted);
+        if !scope.has_cheap_exact_lists() {
+            backfill.end();
+        }
         Self {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
             hub: Hub::new(next, spread),
@@ -154,17 +158,17 @@ impl Instance {
             staleness_limit,
             siblings,
             proofs,
-            backfill: BackfillDemand::new(backfill_wanted),
+            backfill,
             demand: Demand::default(),
             upstream,
         }
     }
 
-    /// The objects that the permit covers for that verb, all of which are in the store. Code outside of this module has
-    /// no other access to the objects.
-    pub fn view(&self, permit: &Permit, verb: Verb) -> Result<View, NotCovered> {
+    /// The objects that the permit covers for that verb. All of them that match the field selector are in the store.
+    /// Code outside of this module has no other access to the objects.
+    pub fn view(&self, permit: &Permit, verb: Verb, fields: &FieldSelector) -> Result<View, NotCovered> {
         let scope = permit.scope(verb, &self.resource, self.namespaced)?;
-        if scope.lies_within(&self.scope) { Ok(View::new(self.reader.clone(), scope)) } else { Err(NotCovered) }
+        if scope.lies_within(&self.scope, fields) { Ok(View::new(self.reader.clone(), scope)) } else { Err(NotCovered) }
     }
 
     /// The conditions under which upstream gave the state, for a peer to compare with its own.
@@ -264,6 +268,11 @@ impl Instance {
         self.count(proven.unwrap_or(Err(Unproven::NoBookmark)))
     }
 
+    /// Whether the store has only the objects that a field selects, and does not know which keys lie between them.
+    pub fn is_selection(&self) -> bool {
+        self.scope.selection.is_some()
+    }
+
     /// Records that the store differs from upstream. It is filled again, and so are the resource's other stores, which
     /// are notified as well.
     pub(super) fn give_up(&self) {
@@ -275,17 +284,15 @@ impl Instance {
     ///
     /// If none of these stores is followed, none of them advances, and each is served as it is.
     pub async fn agree(&self, watch_wait: Duration) -> Result<(), Unproven> {
-        let Some(ahead) = self.siblings.ahead_of(self.reader.progress(), &self.scope) else { return Ok(()) };
-        // If the other store is followed, this one is about to be followed again, too.
-        if !self.health().is_followed() && !ahead.health().is_followed() {
+        let ahead = self.siblings.ahead_of(self.reader.progress(), &self.scope);
+        let Some((ahead, is_any_followed)) = ahead else { return Ok(()) };
+        // If another store is followed, this one is about to be followed again, too.
+        if !self.is_followed() && !is_any_followed {
             return Ok(());
         }
         let (last_change, progress) = ahead.reader.last_change_and_progress();
         let is_same = ahead.scope == self.scope;
-        if is_same
-            && ahead.health().is_followed()
-            && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok()
-        {
+        if is_same && ahead.is_followed() && timeout(watch_wait, self.reader.reached(last_change)).await.is_ok() {
             // The other store knows that nothing happened after that change.
             if !self.proofs.evidence().has_rolled_back_since(ahead.filled_since.min(self.filled_since)) {
                 self.advance.to(progress);
@@ -339,6 +346,10 @@ impl Instance {
     }
 
     /// Whether the store has been without upstream for longer than the configuration allows.
+    pub(super) fn is_followed(&self) -> bool {
+        self.health().is_followed()
+    }
+
     pub(super) fn is_stale(&self) -> bool {
         self.staleness_limit.is_passed_by(self.health().age(Instant::now()))
     }
@@ -397,7 +408,7 @@ impl Instance {
     /// Updates the gauges.
     pub(super) fn observe(&self) {
         let size = self.reader.size();
-        self.metrics.set_objects(size.objects, size.object_bytes as u64);
+        self.metrics.set_objects(size.objects, size.object_bytes as u64, size.cold_bytes as u64);
         self.metrics.set_joined(size.joined_bytes as u64);
         self.metrics.set_deflated(size.deflated_bytes as u64);
         self.metrics.set_derived(size.derived_bytes as u64);

@@ -50,17 +50,18 @@ impl Siblings {
         stores.retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(store)));
     }
 
-    /// The store with the highest progress of those that have objects of `scope`; `None` if that is not higher than
-    /// `version`. Stores of different namespaces have no object in common that could go back.
-    pub(super) fn ahead_of(&self, version: ResourceVersion, scope: &CollectionScope) -> Option<Arc<Instance>> {
+    /// Of the stores that have objects of `scope` and a higher progress than `version`: the one with the highest, and
+    /// whether any of them is followed. Stores of different namespaces have no object in common that could go back.
+    pub(super) fn ahead_of(&self, version: ResourceVersion, scope: &CollectionScope) -> Option<(Arc<Instance>, bool)> {
         let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         // Usually there is only one store, and nothing to compare it with.
         if stores.len() < 2 {
             return None;
         }
         let known = stores.iter().filter_map(Weak::upgrade);
-        known
-            .filter(|store| store.scope.overlaps(scope) && store.progress() > version)
-            .max_by_key(|store| store.progress())
+        let ahead = known.filter(|store| store.scope.overlaps(scope) && store.progress() > version);
+        let ahead: Vec<_> = ahead.collect();
+        let is_followed = ahead.iter().any(|store| store.is_followed());
+        ahead.into_iter().max_by_key(|store| store.progress()).map(|furthest| (furthest, is_followed))
     }
 }

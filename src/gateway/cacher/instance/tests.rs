@@ -62,17 +62,17 @@ impl Both {
                 upstream: ResourceListWatch::new(
                     server.upstream(),
                     resource.clone(),
-                    CollectionScope::Cluster,
+                    CollectionScope::CLUSTER,
                     true,
                     encoding,
                     None,
                 ),
-                metrics: Arc::new(CacheMetrics::new(&resource, &CollectionScope::Cluster, encoding)),
+                metrics: Arc::new(CacheMetrics::new(&resource, &CollectionScope::CLUSTER, encoding)),
                 resource,
                 namespaced: true,
-                scope: CollectionScope::Cluster,
+                scope: CollectionScope::CLUSTER,
                 is_given_up: true,
-                proofs: siblings.proofs(&CollectionScope::Cluster),
+                proofs: siblings.proofs(&CollectionScope::CLUSTER),
                 siblings: siblings.clone(),
                 staleness_limit: StalenessLimit { max: None, ends_watches: false },
                 spread: Spread::default(),
@@ -132,7 +132,7 @@ async fn a_store_with_the_last_change_takes_over_the_progress_of_the_other_store
 async fn a_store_filled_before_a_rollback_gives_no_progress_to_others() {
     let mut both = Both::filled().await;
     both.json.writer.advance(version(9));
-    both.siblings.proofs(&CollectionScope::Cluster).evidence().rolled_back();
+    both.siblings.proofs(&CollectionScope::CLUSTER).evidence().rolled_back();
     assert_eq!(both.agreed().await, (Err(Unproven::NoBookmark), 5));
 }
 

@@ -47,16 +47,17 @@ fn row(cache: &Cache) -> Markup {
     let for_lists = held.joined + held.deflated + held.derived;
     let parts =
         format!("joined {}, compressed {}, derived {}", bytes(held.joined), bytes(held.deflated), bytes(held.derived));
+    let cold = format!("{} of them only compressed", bytes(held.cold));
     let state = if cache.state == "ready" { "good" } else { "warn" };
     html! {
-        tr data-cache=(format!("{} {} {}", cache.resource, cache.version, cache.encoding)) {
-            th scope="row" { (cache.resource) @if cache.version != "v1" { " " span.soft { (cache.version) } } }
+        tr data-cache=(format!("{} {} {}", cache.name(), cache.version, cache.encoding)) {
+            th scope="row" { (cache.name()) @if cache.version != "v1" { " " span.soft { (cache.version) } } }
             td { (cache.encoding) }
             td class=(state) { (cache.state) }
             td.n { (number("watchers", cache.watchers, &count(cache.watchers))) }
             td.n { span.zero[cache.events_per_second < 0.05] { (rate(cache.events_per_second)) } }
             td.n { (number("objects", cache.objects, &count(cache.objects))) }
-            td.n { (number("bytes", held.objects, &bytes(held.objects))) }
+            td.n title=(cold) { (number("bytes", held.objects, &bytes(held.objects))) }
             td.n title=(parts) { (number("forLists", for_lists, &bytes(for_lists))) }
             td.n title=(format!("{} changes", count(cache.history_changes))) {
                 (number("historyBytes", held.history, &bytes(held.history)))

@@ -146,7 +146,8 @@ impl Printer {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Result<Option<Conditions>, Unprintable> {
-        let (source, mut row) = (Source::of(object)?, Row::new(out, now));
+        let tail = object.tail();
+        let (source, mut row) = (Source::of(object, &tail)?, Row::new(out, now));
         match self.resource {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
             Resource::DaemonSets => workloads::daemon_set(&source, &mut row)?,

@@ -16,9 +16,10 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Locates the members of an object that is stored as JSON without its `kind` and `apiVersion`.
-    pub(super) fn of(object: &'a Object) -> Result<Self, Unprintable> {
-        let members = Members::behind_opening(object.tail()).map_err(|_| Unprintable)?;
+    /// Locates the members of an object that is stored as JSON without its `kind` and `apiVersion`. `tail` is
+    /// [`Object::tail`].
+    pub(super) fn of(object: &'a Object, tail: &'a [u8]) -> Result<Self, Unprintable> {
+        let members = Members::behind_opening(tail).map_err(|_| Unprintable)?;
         let mut source = Self {
             object,
             members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?,

@@ -1,0 +1,216 @@
+//! Objects that are kept compressed: the text of neighbours in one block, inflated when one of them is read.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use flate2::{Decompress, FlushDecompress};
+
+use super::room::Room;
+use base::apimachinery::Representation;
+
+/// Compressed bytes that can become part of any gzip member.
+#[derive(Clone, Debug)]
+pub struct Deflated {
+    /// Raw deflate blocks (RFC 1951) that refer to nothing before them. None of them is final, and the last one ends on
+    /// a byte boundary.
+    pub blocks: Bytes,
+    /// CRC-32 of the uncompressed bytes.
+    pub checksum: u32,
+    /// The number of uncompressed bytes.
+    pub length: u64,
+}
+
+/// The items of one leaf as lists have them, compressed. Gzip lists send the very same bytes.
+///
+/// The inflated text is shared by all readers. For one that asks for a single object it is kept until none has asked
+/// from one [`Reader::sweep`](super::Reader::sweep) to the next; for one that reads whole blocks in turn (a [`Thaw`])
+/// only if it had been inflated since the last sweep already.
+pub struct Block {
+    deflated: Deflated,
+    /// The representation of the items.
+    form: Representation,
+    /// Raw deflate blocks of the text alone: a part of `deflated`.
+    packed: Bytes,
+    text: Mutex<Text>,
+    /// For the text.
+    room: Room,
+}
+
+#[derive(Debug, Default)]
+struct Text {
+    kept: Option<Bytes>,
+    /// Whether a single object was read since the last sweep.
+    is_asked: bool,
+    /// Whether it was inflated since the last sweep.
+    is_recent: bool,
+    /// How many [`Thaw`]s read the block now.
+    readers: usize,
+}
+
+impl Block {
+    /// A block of that text, which is compressed in `deflated` behind the first `prefix` bytes of its blocks.
+    pub fn new(form: Representation, deflated: Deflated, prefix: usize, room: Room) -> Self {
+        let packed = deflated.blocks.slice(prefix..);
+        Self { deflated, form, packed, text: Mutex::default(), room }
+    }
+
+    /// The items compressed for lists in that representation, if the block has that.
+    pub(super) fn deflated(&self, form: Representation) -> Option<&Deflated> {
+        (self.form == form).then_some(&self.deflated)
+    }
+
+    /// The number of compressed bytes.
+    pub(super) fn len(&self) -> usize {
+        self.deflated.blocks.len()
+    }
+
+    /// The number of bytes of inflated text that are kept now.
+    pub(super) fn kept(&self) -> usize {
+        self.lock().kept.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// The text. Inflating takes about a millisecond for each half megabyte; others that want the same wait for it.
+    pub(super) fn text(&self) -> Bytes {
+        let mut text = self.lock();
+        let is_single = text.readers == 0;
+        text.is_asked |= is_single;
+        if let Some(kept) = &text.kept {
+            return kept.clone();
+        }
+        let inflated = self.inflate();
+        text.is_asked |= std::mem::replace(&mut text.is_recent, true);
+        // A reader of whole blocks drops it soon, and is one of a bounded number.
+        if self.room.take(inflated.len()) || !is_single {
+            text.kept = Some(inflated.clone());
+        }
+        inflated
+    }
+
+    /// Drops the text if no single object was read since the last call.
+    pub(super) fn sweep(&self) {
+        let mut text = self.lock();
+        text.is_recent = false;
+        if !std::mem::take(&mut text.is_asked) && text.readers == 0 {
+            text.kept = None;
+        }
+    }
+
+    fn inflate(&self) -> Bytes {
+        let length = usize::try_from(self.deflated.length).expect("it was in memory");
+        let mut text = Vec::with_capacity(length);
+        let inflated = Decompress::new(false).decompress_vec(&self.packed, &mut text, FlushDecompress::Sync);
+        inflated.expect("the block was compressed here");
+        assert_eq!(text.len(), length, "the block has its text");
+        text.into()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Text> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Block").field("packed", &self.packed.len()).finish_non_exhaustive()
+    }
+}
+
+/// A reader of many objects in the order of their keys. While it reads a block, the text is kept for it, and dropped
+/// when it goes on to the next one.
+#[derive(Debug, Default)]
+pub struct Thaw(Option<Arc<Block>>);
+
+impl Thaw {
+    /// The next object that is read is in that block; `None` if it is not compressed.
+    pub(super) fn enter(&mut self, block: Option<Arc<Block>>) {
+        let Some(block) = block else { return };
+        if self.0.as_ref().is_some_and(|now| Arc::ptr_eq(now, &block)) {
+            return;
+        }
+        block.lock().readers += 1;
+        self.leave();
+        self.0 = Some(block);
+    }
+
+    fn leave(&mut self) {
+        let Some(block) = self.0.take() else { return };
+        let mut text = block.lock();
+        text.readers -= 1;
+        if text.readers == 0 && (!text.is_asked || block.room.is_tight()) {
+            text.kept = None;
+        }
+    }
+}
+
+impl Drop for Thaw {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use base::apimachinery::{Encoding, View};
+    use flate2::{Compression, write::DeflateEncoder};
+
+    use super::*;
+
+    const FORM: Representation = Representation { encoding: Encoding::Json, view: View::Whole };
+
+    fn block(text: &str) -> Arc<Block> {
+        let mut encoder = DeflateEncoder::new(b"-".to_vec(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        let blocks = encoder.finish().unwrap().into();
+        let deflated = Deflated { blocks, checksum: crc32fast::hash(text.as_bytes()), length: text.len() as u64 };
+        Arc::new(Block::new(FORM, deflated, 1, Room::default()))
+    }
+
+    #[test]
+    fn the_text_is_kept_while_single_objects_are_read() {
+        let block = block("one two three");
+        assert_eq!(block.kept(), 0);
+        assert_eq!(block.text(), "one two three");
+        block.sweep();
+        assert_eq!(block.kept(), 13, "it was read since the last sweep");
+        block.sweep();
+        assert_eq!(block.kept(), 0);
+    }
+
+    #[test]
+    fn a_reader_of_many_blocks_keeps_one_of_them() {
+        let blocks = [block("one"), block("four")];
+        let mut thaw = Thaw::default();
+        for block in &blocks {
+            thaw.enter(Some(block.clone()));
+            // Objects that are not compressed lie in between.
+            thaw.enter(None);
+            let text = block.text();
+            assert_eq!(text.as_ptr(), block.text().as_ptr());
+            block.sweep();
+            assert_eq!(block.kept(), text.len());
+        }
+        assert_eq!(blocks[0].kept(), 0);
+        drop(thaw);
+        assert_eq!(blocks[1].kept(), 0);
+    }
+
+    #[test]
+    fn the_text_is_kept_if_such_readers_come_often() {
+        let block = block("one");
+        for kept in [0, 3] {
+            let mut thaw = Thaw::default();
+            thaw.enter(Some(block.clone()));
+            block.text();
+            drop(thaw);
+            assert_eq!(block.kept(), kept);
+        }
+        block.sweep();
+        block.sweep();
+        assert_eq!(block.kept(), 0);
+    }
+}

@@ -1,0 +1,33 @@
+//! How much memory a store takes.
+
+/// What an object takes besides its bytes: key, labels, fields, and its place in a leaf. Measured with a million config
+/// maps (benches/diary.md); pods take more, and are larger.
+pub const OBJECT_BYTES: usize = 400;
+
+/// The size of a store, for metrics and for the memory that all stores share ([`super::Room`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    pub objects: usize,
+    /// Bytes of the newest objects.
+    pub object_bytes: usize,
+    /// Those of them that are kept in compressed blocks only.
+    pub cold_bytes: usize,
+    pub changes: usize,
+    /// An estimate of the bytes that the history holds besides the newest state.
+    pub change_bytes: usize,
+    /// Items joined for lists, and text of blocks that is kept for readers.
+    pub joined_bytes: usize,
+    /// Items compressed for lists, blocks among them.
+    pub deflated_bytes: usize,
+    /// Metadata of objects in other forms than upstream's.
+    pub derived_bytes: usize,
+}
+
+impl StoreSize {
+    /// An estimate of all that the store takes.
+    pub fn bytes(&self) -> u64 {
+        let text = self.object_bytes - self.cold_bytes + self.objects * OBJECT_BYTES;
+        let made = self.joined_bytes + self.deflated_bytes + self.derived_bytes;
+        (text + made + self.change_bytes) as u64
+    }
+}

@@ -1,0 +1,54 @@
+//! The bytes of one object, as text or in a compressed block.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+
+use super::block::Block;
+
+/// Bytes that can be moved into a block, and are the same for every reader.
+#[derive(Debug)]
+pub(super) struct Tail(Mutex<Place>);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Text(Bytes),
+    /// In the text of the block, from that position on.
+    In(Arc<Block>, usize),
+}
+
+impl Tail {
+    /// Inflates the block if the bytes, `length` of them, are in one whose text is not kept.
+    pub(super) fn bytes(&self, length: usize) -> Bytes {
+        let (block, at) = match &*self.lock() {
+            Place::Text(bytes) => return bytes.clone(),
+            Place::In(block, at) => (block.clone(), *at),
+        };
+        block.text().slice(at..at + length)
+    }
+
+    /// The block that has the bytes; `None` if they are text.
+    pub(super) fn block(&self) -> Option<Arc<Block>> {
+        match &*self.lock() {
+            Place::Text(_) => None,
+            Place::In(block, _) => Some(block.clone()),
+        }
+    }
+
+    /// Moves the bytes into a block whose text has them from that position on.
+    pub(super) fn move_into(&self, block: Arc<Block>, at: usize) {
+        let before = std::mem::replace(&mut *self.lock(), Place::In(block, at));
+        // Freed without the lock.
+        drop(before);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Bytes> for Tail {
+    fn from(bytes: Bytes) -> Self {
+        Self(Mutex::new(Place::Text(bytes)))
+    }
+}

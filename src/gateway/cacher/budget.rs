@@ -1,0 +1,182 @@
+//! Keeps what all stores take within `cache.bytes`.
+
+use std::{cmp::Reverse, convert::Infallible, sync::Arc, time::Duration};
+
+use tokio::{
+    select,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    Cachers, NotCached,
+    cachers::Shared,
+    entry::{Entry, GivenUp},
+    instance::Instance,
+    store_key::StoreKey,
+};
+use base::telemetry::{MemoryStep, count_memory_step};
+
+/// How often it is looked whether the stores are to be measured, unless a fill waits for room.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a measurement is used while more than half of the limit is left.
+const MEASURE_EVERY: Duration = Duration::from_secs(5);
+/// After measuring, which takes a step for each object, this many times as long passes until the next time.
+const PAUSE_TIMES: u32 = 20;
+/// A store that was dropped, or could not be filled, is not filled again for this time.
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Whether there is room for it is not known: its collection may have shrunk.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+
+/// A store that is filled.
+struct Held {
+    key: StoreKey,
+    entry: Arc<Entry>,
+    instance: Arc<Instance>,
+    bytes: u64,
+}
+
+impl Cachers {
+    /// Keeps the stores within the configured memory from now on.
+    pub fn keep_within_memory(&self) {
+        let shared = self.shared.clone();
+        self.shared.tasks.spawn("memory", async move {
+            select! {
+                never = shared.keep_within() => match never {},
+                () = shared.tasks.token().cancelled() => {}
+            }
+        });
+    }
+}
+
+impl Shared {
+    async fn keep_within(&self) -> Infallible {
+        let (mut measured, mut took, mut worst) = (None::<Instant>, Duration::ZERO, None);
+        loop {
+            let limit = self.config.borrow().bytes;
+            self.room.set_limit(limit);
+            if let Some(limit) = limit
+                && measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY || self.room.used() > limit / 2)
+            {
+                let began = Instant::now();
+                let step = self.relieve(limit);
+                (measured, took) = (Some(Instant::now()), began.elapsed());
+                if step > worst {
+                    let (bytes, step) = (self.room.used(), step.map_or("", MemoryStep::as_str));
+                    tracing::warn!(bytes, limit, step, "caches take nearly all of cache.bytes");
+                }
+                // Told again once there was plenty.
+                worst = if self.room.used() < limit / 2 { None } else { worst.max(step) };
+            }
+            sleep(took * PAUSE_TIMES).await;
+            select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = self.room.is_short() => {}
+            }
+        }
+    }
+
+    /// Measures the stores, and takes the least steps that bring them within the limit. Returns the last one.
+    fn relieve(&self, limit: u64) -> Option<MemoryStep> {
+        let mut stores = self.measure();
+        if !self.room.is_tight() {
+            return None;
+        }
+        let mut last = MemoryStep::Compress;
+        count_memory_step(last);
+        self.tight.notify_waiters();
+        // Of the first call, what was used since then is spared.
+        (0..2).for_each(|_| stores.iter().for_each(|held| held.instance.reader.sweep()));
+        stores = self.measure();
+        // Below the limit by some part, so that the next change is no reason to begin anew.
+        let target = limit - limit / 16;
+        if self.room.used() > limit {
+            last = MemoryStep::ShortenHistory;
+            count_memory_step(last);
+            stores.sort_by_key(|held| Reverse(held.instance.pace()));
+            for held in &mut stores {
+                if self.room.used() <= target {
+                    break;
+                }
+                held.instance.reader.shorten_history();
+                let now = held.instance.reader.size().bytes();
+                self.room.measured_less(held.bytes.saturating_sub(now));
+                held.bytes = now;
+            }
+        }
+        if self.room.used() > limit {
+            last = MemoryStep::DropCaches;
+            count_memory_step(last);
+            self.drop_unwatched(stores, target);
+        }
+        Some(last)
+    }
+
+    /// Gives up stores without watches, the longest unused first; then, if something to prewarm waits for room, one
+    /// with watches, which end cleanly.
+    fn drop_unwatched(&self, mut stores: Vec<Held>, target: u64) {
+        stores.retain(|held| !self.is_prewarmed(&held.key));
+        let (mut unwatched, watched): (Vec<_>, Vec<_>) =
+            stores.into_iter().map(|held| (held.instance.idle_since(), held)).partition(|(idle, _)| idle.is_some());
+        unwatched.sort_by_key(|(idle_since, _)| *idle_since);
+        let mut left = self.room.used();
+        for (_, held) in unwatched {
+            if left <= target {
+                return;
+            }
+            left = left.saturating_sub(held.bytes);
+            held.give_up();
+        }
+        let is_awaited = self
+            .entries
+            .iter()
+            .any(|entry| self.is_prewarmed(entry.key()) && matches!(entry.instance(), Err(NotCached::Filling)));
+        if left > target && is_awaited {
+            let cost = |held: &Held| (held.instance.hub.watchers(), Reverse(held.bytes));
+            if let Some((_, held)) = watched.into_iter().min_by_key(|(_, held)| cost(held)) {
+                held.give_up();
+            }
+        }
+    }
+
+    /// Measures all stores, as the new use of the room.
+    fn measure(&self) -> Vec<Held> {
+        let held = |key: &StoreKey, entry: &Arc<Entry>| {
+            let instance = entry.instance().ok()?;
+            let bytes = instance.reader.size().bytes();
+            entry.set_bytes(bytes);
+            Some(Held { key: key.clone(), entry: entry.clone(), instance, bytes })
+        };
+        let stores: Vec<_> = self.entries.iter().filter_map(|entry| held(entry.key(), entry.value())).collect();
+        self.room.measured(stores.iter().map(|held| held.bytes).sum());
+        stores
+    }
+
+    /// What stores take that could be dropped, and were not used for a while.
+    fn unused_bytes(&self) -> u64 {
+        let is_unused = |key: &StoreKey, entry: &Entry| {
+            let since = entry.instance().ok().and_then(|instance| instance.idle_since());
+            since.is_some_and(|since| since.elapsed() >= AGAIN_AFTER) && !self.is_prewarmed(key)
+        };
+        let unused = self.entries.iter().filter(|entry| is_unused(entry.key(), entry.value()));
+        unused.map(|entry| entry.bytes()).sum()
+    }
+
+    /// Returns when a store of that size may be filled again.
+    pub(super) async fn until_room_for(&self, bytes: u64) {
+        let forgotten = Instant::now() + FORGOTTEN_AFTER;
+        loop {
+            sleep_until(forgotten.min(Instant::now() + AGAIN_AFTER)).await;
+            let used = self.room.used().saturating_sub(self.unused_bytes()).saturating_add(bytes);
+            let fits = self.room.limit().is_none_or(|limit| used <= limit);
+            if fits || Instant::now() >= forgotten {
+                return;
+            }
+        }
+    }
+}
+
+impl Held {
+    fn give_up(&self) {
+        self.entry.give_up(GivenUp::NoRoom(self.bytes));
+    }
+}
