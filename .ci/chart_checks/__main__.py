@@ -24,6 +24,7 @@ CHECKS = [
     properties.pairs_of_toggles,
     properties.places,
     properties.rights,
+    properties.roles,
     properties.peers,
     sidecar.in_an_application,
     documents.readme_table,

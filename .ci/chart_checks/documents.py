@@ -45,7 +45,7 @@ def readme_installs() -> list[str]:
         problems += [f"helm/README.md does not make {name}, to which {file} refers" for kind, name in named
                      if not re.search(f"create {kind} {name} ", text)]
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(# values.yaml of.*?)```", text, re.S)]
-    if [one(render(block["kube-fanout"]), "ClusterRoleBinding")["subjects"][0]["name"] for block in blocks] != ["application"]:
+    if [one(render(block["kube-fanout"]), "RoleBinding")["subjects"][0]["name"] for block in blocks] != ["application"]:
         problems.append("helm/README.md's values of a sidecar are not for the application's account")
     return problems
 
@@ -60,6 +60,9 @@ def fields(schema: dict, definitions: dict, path: str = "") -> set[str]:
     items = schema.get("items", {})
     if "properties" in items:
         return fields(items, definitions, f"{path}[]")
+    if "anyOf" in items:
+        long = [fields(one, definitions, f"{path}[]") for one in items["anyOf"] if "properties" in one]
+        return {path}.union(*long)
     return {path}
 
 

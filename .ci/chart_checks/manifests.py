@@ -109,8 +109,10 @@ class Container:
         return sum(map(int, re.findall(pattern, self.get("/metrics"), re.M)))
 
 
-def clients(container: Container, server, binaries: Path, where: dict, authority: str | bytes, folder: Path, files={}) -> list[str]:
-    """kubectl and an informer of kube-rs, each in a pod of a service account that may read pods, with these files mounted."""
+def clients(container: Container, server, binaries: Path, where: dict, authority: str | bytes, folder: Path, files={},
+            namespace="") -> list[str]:
+    """kubectl and an informer of kube-rs, each in a pod of a service account that may read pods, with these files mounted;
+    they read one namespace if it is given."""
     if not INFORMER.is_file():
         return [f"{INFORMER} does not exist: run cargo test, or cargo build --examples, first"]
     problems, late = [], f"late-{uuid.uuid4()}"
@@ -119,12 +121,17 @@ def clients(container: Container, server, binaries: Path, where: dict, authority
     root.account(server.token_of("reader"), authority)
     for path, content in files.items():
         root.write(path, content)
-    ran = root.start([f"{PROGRAMS}/kubectl", "get", "pods", "--all-namespaces", "--output", "name"], 65532, where, folder / "kubectl.log")
+    where_from = ["--namespace", namespace] if namespace else ["--all-namespaces"]
+    get = [f"{PROGRAMS}/kubectl", "get", "pods", *where_from, "--output", "name"]
+    ran = root.start(get, 65532, where, folder / "kubectl.log")
     code, said = ran.wait(WITHIN), (folder / "kubectl.log").read_text()
     if code != 0:
         problems.append(f"kubectl ends with {code}: {said}")
+    # What is not prewarmed is cached on demand: a watch that begins before that is forwarded.
+    path = f"/api/v1/{f'namespaces/{namespace}/' if namespace else ''}pods?resourceVersion=0"
+    root.start([f"{PROGRAMS}/kubectl", "get", "--raw", path], 65532, where, folder / "warm.log").wait(WITHIN)
     log = folder / "informer.log"
-    informer = root.start([f"{PROGRAMS}/informer", late], 65532, where, log)
+    informer = root.start([f"{PROGRAMS}/informer", late, *([namespace] if namespace else [])], 65532, where, log)
     started = time.monotonic()
     while "synced" not in log.read_text() and informer.poll() is None and time.monotonic() - started < WITHIN:
         time.sleep(0.1)
@@ -136,7 +143,7 @@ def clients(container: Container, server, binaries: Path, where: dict, authority
     except subprocess.TimeoutExpired:
         informer.kill()
         problems.append(f"the informer is not told of a pod: {log.read_text()}")
-    ran = root.start([f"{PROGRAMS}/kubectl", "get", "pods", "--all-namespaces", "--output", "name"], 65532, where, folder / "kubectl.log")
+    ran = root.start(get, 65532, where, folder / "kubectl.log")
     if ran.wait(WITHIN) != 0 or f"pod/{late}" not in (folder / "kubectl.log").read_text():
         problems.append(f"kubectl does not see the pod: {(folder / 'kubectl.log').read_text()}")
     if not container.requests("list", "forwarded") + container.requests("list", "served"):
@@ -172,13 +179,13 @@ def daemon(server, binaries: Path) -> list[str]:
 
 
 def sidecar(server, binaries: Path, objects: list[dict]) -> list[str]:
-    """The gateway beside an application, with the application's service account and the rights of the chart; clients find it by
+    """The gateway beside an application, with the application's service account and the Role of the chart; clients find it by
     KUBECONFIG, as the application does."""
     objects = copy.deepcopy(objects)
-    roles = "/apis/rbac.authorization.k8s.io/v1"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
     server.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "application"}})
-    # The release has a role of that name.
-    for kind, plural in (("ClusterRole", "clusterroles"), ("ClusterRoleBinding", "clusterrolebindings")):
+    # Not by the names of the release's, which are tried later.
+    for kind, plural in (("Role", "roles"), ("RoleBinding", "rolebindings")):
         item = one(objects, kind) | {"metadata": {"name": "application"}}
         if "roleRef" in item:
             item["roleRef"]["name"] = "application"
@@ -198,7 +205,7 @@ def sidecar(server, binaries: Path, objects: list[dict]) -> list[str]:
             root.write(path, content)
         root.account(server.token_of(pod["serviceAccountName"]), server.authority)
         with Container(spec, root, place("127.0.0.1", server.port), Path(folder) / "log") as container:
-            return clients(container, server, binaries, where, server.authority, Path(folder), files)
+            return clients(container, server, binaries, where, server.authority, Path(folder), files, NAMESPACE)
 
 
 def static_pod(server, binaries: Path, port: int, admin: int) -> list[str]:

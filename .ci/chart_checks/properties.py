@@ -2,13 +2,14 @@
 
 import base64
 import itertools
+import json
 import random
 
 import helm_python as helm
 import yaml
 from cryptography import x509
 
-from chart import API_VERSIONS, ROOT, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
+from chart import API_VERSIONS, NAMESPACE, ROOT, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
 from gateway import problems_of, text_of
 
 DELEGATED_DAEMON = {"kind": "DaemonSet"}
@@ -45,6 +46,8 @@ TOGGLES = {
     "account of another": nested("serviceAccount", {"create": False, "name": "theirs"}),
     "no rights": nested("rbac.create", False),
     "all resources": nested("rbac.resources", ["*"]),
+    "namespaces": {"rbac": {"scope": "namespaces", "namespaces": ["a", "b"]},
+                   "config": {"cache": {"prewarm": ["pods", {"resource": "configmaps", "namespaces": ["a"]}]}}},
     "long drain": nested("config.drain.timeout", "2m500ms"),
     "no sleep": nested("lifecycle.preStop.sleep.seconds", 0),
     "grace": {"terminationGracePeriodSeconds": 300},
@@ -128,7 +131,7 @@ def laws(objects: list[dict]) -> list[str]:
     names = [(item["apiVersion"], item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
     problems += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
     problems += [f"the name {name[-1]} is too long" for name in names if len(name[-1]) > 63 and "/" not in name[-1]
-                 and not name[1].startswith("ClusterRole")]
+                 and "Role" not in name[1]]
     spec, container = pod["spec"], pod["spec"]["containers"][0]
     sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     if spec["terminationGracePeriodSeconds"] <= sleep + 20:
@@ -213,18 +216,24 @@ def references(objects: list[dict], pod: dict) -> list[str]:
     account = spec["serviceAccountName"]
     if account not in theirs and ("ServiceAccount", account) not in there:
         problems.append(f"the service account {account} is not rendered")
-    binding = one(objects, "ClusterRoleBinding")
-    if binding and [subject["name"] for subject in binding["subjects"]] != [account]:
-        problems.append(f"the rights are {binding['subjects']}'s, the pod runs as {account}")
+    for binding in (item for item in objects if item["kind"].endswith("RoleBinding")):
+        if [subject["name"] for subject in binding["subjects"]] != [account]:
+            problems.append(f"the rights are {binding['subjects']}'s, the pod runs as {account}")
+        role = binding["roleRef"]
+        if (role["kind"], role["name"], binding["metadata"].get("namespace")) not in [
+            (item["kind"], item["metadata"]["name"], item["metadata"].get("namespace")) for item in objects
+        ]:
+            problems.append(f"{binding['kind']} {binding['metadata']} binds a role that is not rendered")
     service = next((item for item in objects if item["kind"] == "Service" and item["spec"].get("clusterIP") != "None"), None)
     if service and service["spec"]["ports"][0]["targetPort"] not in [port["name"] for port in spec["containers"][0]["ports"]]:
         problems.append("the Service leads to a port that is not there")
     return problems
 
 
-def granted(values: dict) -> set[tuple[str, str, str]]:
-    """(group, resource, verb) of the ClusterRole; of a rule with names, `resource/name`."""
-    return rights_of(one(render(values), "ClusterRole"))
+def granted(values: dict, namespace: str | None = None) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of the ClusterRole, or of the Role in a namespace; of a rule with names, `resource/name`."""
+    roles = [item for item in render(values) if item["kind"] in ("ClusterRole", "Role")]
+    return set().union(*(rights_of(role) for role in roles if role["metadata"].get("namespace") == namespace))
 
 
 def rights_of(role: dict) -> set[tuple[str, str, str]]:
@@ -277,6 +286,59 @@ def peers() -> list[str]:
     return problems
 
 
+def roles() -> list[str]:
+    """With `rbac.scope: namespaces`: in each namespace what can be read there, in the cluster what the mode cannot do without."""
+    reviews = {("authentication.k8s.io", "tokenreviews", "create"), ("authorization.k8s.io", "subjectaccessreviews", "create")}
+    pods = {("", "pods", "list"), ("", "pods", "watch")}
+    known = {("", "namespaces/kube-system", "get")}
+    logs = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+    two = {"rbac": {"scope": "namespaces", "namespaces": ["a", "b"], "resources": ["pods", "nodes"]}}
+    sidecar = {"kind": "Sidecar", "config": {"clients": {"mode": "trusted"}}, "rbac": {"resources": ["pods", "nodes"]}}
+    # values, the namespaces, the rights in each of them, and in the cluster
+    cases = [
+        (two, ["a", "b"], pods, reviews),
+        (merged(two, nested("rbac.extraRules", logs)), ["a", "b"], pods | {("", "pods/log", "get")}, reviews),
+        (merged(two, nested("rbac.namespaces", [])), [NAMESPACE], pods, reviews),
+        (merged(two, nested("rbac.resources", []), TOGGLES["servers"]), [], set(), reviews | known | {("", "namespaces/kube-system", "list")}),
+        (merged(two, nested("peers.enabled", True)), ["a", "b"], pods, reviews | known),
+        (merged(two, nested("rbac.resources", ["*"])), ["a", "b"], {("*", "*", "list"), ("*", "*", "watch")}, reviews),
+        (merged(two, nested("config.clients.identity.impersonation", {})), ["a", "b"], pods,
+         reviews | {("", "users", "impersonate"), ("", "groups", "impersonate")}),
+        (sidecar, [NAMESPACE], pods, set()),
+        (merged(sidecar, nested("config.cache.prewarm", [{"resource": "configmaps", "namespaces": ["c"]}])), [NAMESPACE],
+         pods | {("", "configmaps", "list"), ("", "configmaps", "watch")}, set()),
+    ]
+    problems = []
+    for values, namespaces, in_each, in_cluster in cases:
+        found = [item["metadata"]["namespace"] for item in render(values) if item["kind"] == "Role"]
+        problems += [f"{values}: Roles in {found}"] * (found != namespaces)
+        problems += [f"{values}: {sorted(granted(values, one) ^ in_each)} in {one}" for one in namespaces if granted(values, one) != in_each]
+        problems += [f"{values}: {sorted(granted(values) ^ in_cluster)}"] * (granted(values) != in_cluster)
+    # Of the default resources, a Role has just those with a namespace.
+    served = json.loads((ROOT / "tests/data/golden/upstream/discovery-apis.json").read_text())["items"]
+    served += json.loads((ROOT / "tests/data/golden/upstream/discovery-api.json").read_text())["items"]
+    without = {(group["metadata"].get("name", ""), resource["resource"]) for group in served for version in group["versions"]
+               for resource in version["resources"] if resource["scope"] == "Cluster"}
+    followed, in_role = ({(group, resource) for group, resource, verb in rights if verb == "watch"}
+                         for rights in (granted({}), granted(nested("rbac.scope", "namespaces"), NAMESPACE)))
+    if in_role != followed - without:
+        problems.append(f"a Role grants {in_role ^ (followed - without)}, by whether they have a namespace")
+    # What the gateway is told: to cache what the Roles grant, and which groups it need not look at.
+    cache = yaml.safe_load(text_of(render(merged(two, TOGGLES["namespaces"]))))["cache"]
+    if cache["prewarm"] != [{"resource": "pods", "namespaces": ["a", "b"]}, {"resource": "configmaps", "namespaces": ["a"]}]:
+        problems.append(f"prewarmed is {cache['prewarm']}")
+    unknown = set(cache["trustedGroups"]) - {group["metadata"].get("name") for group in served}
+    if unknown or "apps" not in cache["trustedGroups"]:
+        problems.append(f"trusted are {cache['trustedGroups']}")
+    given = yaml.safe_load(text_of(render(merged(two, nested("config.cache.trustedGroups", ["example.com"])))))["cache"]
+    if given["trustedGroups"] != ["example.com"] or "trustedGroups" in text_of(render({})):
+        problems.append("trusted groups are not those of the values")
+    test = one(render(merged(two, nested("service.enabled", True))), "Pod")["spec"]["containers"][0]["args"][0]
+    if "/api/v1/namespaces/a/pods?" not in test:
+        problems.append("the pod of helm test asks for what it may not read")
+    return problems
+
+
 def rights() -> list[str]:
     """Exactly what a mode needs, and the resources that are listed."""
     always = {
@@ -315,7 +377,7 @@ def rights() -> list[str]:
     if rights_of(one(without_chart, "ClusterRole")) != granted({}):
         problems.append(f"config/rbac.yaml differs from the chart: {sorted(rights_of(one(without_chart, 'ClusterRole')) ^ granted({}))}")
     for name, values in ways_of_use().items():
-        if any(resource in ("secrets", "*") for _, resource, _ in granted(values)):
+        if any(resource in ("secrets", "*") for _, resource, _ in granted(values) | granted(values, NAMESPACE)):
             problems.append(f"{name} may read Secrets")
     named = merged(by_impersonation, nested("rbac.impersonate", {"users": ["a"], "groups": ["g"]}))
     rules = [rule for rule in one(render(named), "ClusterRole")["rules"] if "impersonate" in rule["verbs"]]

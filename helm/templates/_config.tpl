@@ -34,11 +34,20 @@
 {{- $config := dict "apiVersion" "kube-fanout.io/v1alpha1" "kind" "GatewayConfiguration" -}}
 {{- $_ := set $config "admin" (dict "address" (printf "0.0.0.0:%d" (int .Values.ports.admin))) -}}
 {{- $_ := set $config "listeners" (include "kube-fanout.listeners" . | fromJsonArray) -}}
+{{- $cache := dict -}}
 {{- if .Values.peers.enabled -}}
 {{- $addresses := include "kube-fanout.peerAddresses" . | fromJsonArray -}}
-{{- $_ := set $config "cache" (dict "peers" (dict "addresses" $addresses "caFile" "/etc/kube-fanout/tls/ca.crt")) -}}
+{{- $_ := set $cache "peers" (dict "addresses" $addresses "caFile" "/etc/kube-fanout/tls/ca.crt") -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
+{{- if include "kube-fanout.inNamespaces" . -}}
+{{- $_ := set $cache "trustedGroups" (include "kube-fanout.ownGroups" . | fromJsonArray) -}}
+{{- end -}}
+{{- with $cache }}{{ $_ := set $config "cache" . }}{{ end -}}
+{{- $config = mustMergeOverwrite $config (deepCopy .Values.config) -}}
+{{- if and (include "kube-fanout.inNamespaces" .) (dig "cache" "prewarm" false $config) -}}
+{{- $_ := set $config.cache "prewarm" (include "kube-fanout.prewarm" . | fromJsonArray) -}}
+{{- end -}}
+{{- toYaml $config -}}
 {{- end -}}
 
 {{/* "true" if replicas ask each other for the state of new caches. */}}
@@ -161,6 +170,9 @@ clients' Service is left out where it leads a gateway to itself alone. */}}
 {{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
 {{- fail "tls.certManager.issuerRef.name is missing: set it to the name of an Issuer or ClusterIssuer" -}}
 {{- end -}}
+{{- if and .Values.rbac.namespaces (not (include "kube-fanout.inNamespaces" .)) -}}
+{{- fail "rbac.namespaces is set, but the rights are for the whole cluster: set rbac.scope to namespaces" -}}
+{{- end -}}
 {{- if and .Values.configSecret.create (not .Values.configSecret.name) -}}
 {{- fail "configSecret.create is true, but configSecret.name is missing" -}}
 {{- end -}}
@@ -222,10 +234,17 @@ clients' Service is left out where it leads a gateway to itself alone. */}}
 {{- $cache := default (dict) $config.cache -}}
 {{- $excluded := ternary (list "events" "events.events.k8s.io" "secrets") (list "events" "events.events.k8s.io") $delegated -}}
 {{- $excluded = ternary $cache.exclude $excluded (hasKey $cache "exclude") -}}
-{{- range default (list) $cache.prewarm -}}
-{{- if has . $excluded -}}
-{{- fail (printf "config.cache.prewarm contains %s, which is excluded: set config.cache.exclude to a list without it" .) -}}
+{{- $clusterScoped := include "kube-fanout.clusterScoped" . | fromJsonArray -}}
+{{- range include "kube-fanout.prewarm" . | fromJsonArray -}}
+{{- if has .resource $excluded -}}
+{{- fail (printf "config.cache.prewarm contains %s, which is excluded: set config.cache.exclude to a list without it" .resource) -}}
 {{- end -}}
+{{- if and (include "kube-fanout.inNamespaces" $) (has .resource $clusterScoped) -}}
+{{- fail (printf "config.cache.prewarm contains %s, which no Role can grant: remove it, or set rbac.scope to cluster" .resource) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (include "kube-fanout.inNamespaces" .) (eq (default "auto" $cache.scope) "cluster") -}}
+{{- fail "config.cache.scope is cluster, which Roles do not suffice for: set rbac.scope to cluster, or config.cache.scope to auto" -}}
 {{- end -}}
 {{- if and (eq (default "keep" $cache.staleWatches) "end") (not $cache.maxStaleness) -}}
 {{- fail "config.cache.staleWatches is end, but config.cache.maxStaleness is missing: set it" -}}

@@ -53,7 +53,11 @@ lifecycle:
     sleep:
       seconds: {{ include "kube-fanout.preStopSeconds" . }}
 {{- end }}
-{{- with .Values.resources }}
+{{- $memory := dict }}
+{{- with .Values.memory }}
+{{- $memory = dict "requests" (dict "memory" .) "limits" (dict "memory" .) }}
+{{- end }}
+{{- with mergeOverwrite $memory .Values.resources }}
 resources:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -121,7 +125,7 @@ metadata:
     {{- mustMergeOverwrite $labels (deepCopy .Values.podLabels) $own | toYaml | nindent 4 }}
   annotations:
     {{- if not (and .Values.configSecret.name (not .Values.configSecret.create)) }}
-    # The configuration is read at the start only.
+    # A changed file is read again within seconds, but some of its fields take effect only at a start.
     checksum/config: {{ include "kube-fanout.config" . | sha256sum }}
     {{- end }}
     kubectl.kubernetes.io/default-container: kube-fanout
