@@ -1,7 +1,7 @@
 //! Fetches the whole state: the head of a list shows the form of the resource, then a watch-list or the pages of a list
 //! provide the objects.
 
-use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use tokio::time::Instant;
@@ -12,6 +12,7 @@ use super::{
     item_readers::ItemReaders,
     list_items::ListItems,
     page::{Page, PageFormat},
+    protobuf_items::ProtobufItems,
 };
 use crate::{
     encode::BookmarkTemplate,
@@ -182,16 +183,14 @@ async fn json_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Re
     Page::read(&items.end())
 }
 
-/// Reads a page in protobuf. Its items are passed to `readers` once the whole page has arrived.
+/// The same in protobuf.
 async fn protobuf_page(mut stream: impl ByteStream, readers: &mut ItemReaders) -> Result<Page, Failure> {
-    let mut pieces = Vec::new();
+    let mut items = ProtobufItems::default();
     while let Some(piece) = stream.next().await {
-        pieces.push(piece?);
+        items.push(&piece?, |item| readers.take(item))?;
+        readers.check().await?;
     }
-    let mut page = Page::read(&pieces.concat().into())?;
-    mem::take(&mut page.items).into_iter().for_each(|item| readers.take(item));
-    readers.check().await?;
-    Ok(page)
+    Page::read(&items.end()?)
 }
 
 /// Reads a list page by page.

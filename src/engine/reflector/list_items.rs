@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Failure;
+use super::{Failure, Lines};
 use base::json::{Brackets, Nesting};
 
 /// The maximum size of a list without its items, in bytes.
@@ -46,6 +46,9 @@ impl ListItems {
                 Place::Between => return Err(Failure::Malformed),
                 Place::Item => {
                     let Some(end) = self.nesting.end(piece, Brackets::CURLY) else {
+                        if self.begun.len() > Lines::BYTES_MAX {
+                            return Err(Failure::Malformed);
+                        }
                         self.begun.extend_from_slice(piece);
                         return Ok(());
                     };

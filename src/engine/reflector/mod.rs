@@ -19,6 +19,7 @@ mod machine;
 mod page;
 mod peer_fill;
 mod peers;
+mod protobuf_items;
 mod status_body;
 #[cfg(test)]
 mod tests;

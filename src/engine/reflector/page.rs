@@ -29,8 +29,6 @@ pub(super) struct Page {
     pub(super) continue_token: String,
     /// Whether there is a list of items, even an empty one. Go writes a nil slice as `null`.
     pub(super) lists_items: bool,
-    /// Each item has an allocation of its own, because it may live long and must not keep the page alive.
-    pub(super) items: Vec<Bytes>,
 }
 
 #[derive(serde::Deserialize)]
@@ -59,8 +57,6 @@ impl Page {
 
     fn read_json(body: &[u8]) -> Result<Self, Failure> {
         let list: ListBody<'_> = serde_json::from_slice(body).map_err(|_| Failure::Malformed)?;
-        let lists_items = list.items.is_some();
-        let items = list.items.unwrap_or_default();
         Ok(Self {
             list_kind: list.kind,
             api_version: list.api_version,
@@ -69,8 +65,7 @@ impl Page {
             format: if body.starts_with(b"{\"kind\":") { PageFormat::Typed } else { PageFormat::Custom },
             version: version(&list.metadata.resource_version)?,
             continue_token: list.metadata.r#continue,
-            lists_items,
-            items: items.into_iter().map(|item| Bytes::copy_from_slice(item.get().as_bytes())).collect(),
+            lists_items: list.items.is_some(),
         })
     }
 
@@ -78,7 +73,6 @@ impl Page {
         let list = protobuf::ListBody::parse(body).map_err(|_| Failure::Malformed)?;
         Ok(Self {
             version: version(&list.resource_version)?,
-            items: list.items().map(|item| Bytes::copy_from_slice(&item)).collect(),
             list_kind: list.kind,
             api_version: list.api_version,
             format: PageFormat::Protobuf,

@@ -39,6 +39,14 @@ pub struct Field<'a> {
     pub at: Range<usize>,
 }
 
+/// The beginning of a field whose value may not have arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opening {
+    pub number: u32,
+    /// The position of the value.
+    pub value: Range<usize>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     Varint(u64),
@@ -56,13 +64,18 @@ impl<'a> Fields<'a> {
         Self { message, at: 0 }
     }
 
-    fn read(&mut self) -> Result<Field<'a>, InvalidWire> {
-        let start = self.at;
+    /// The number and the wire type of the next field.
+    fn tag(&mut self) -> Result<(u32, u64), InvalidWire> {
         let tag = self.varint()?;
         let number = u32::try_from(tag >> 3).ok().filter(|number| (1..=NUMBER_MAX).contains(&u64::from(*number)));
-        let number = number.ok_or(InvalidWire::Tag)?;
+        Ok((number.ok_or(InvalidWire::Tag)?, tag & 7))
+    }
+
+    fn read(&mut self) -> Result<Field<'a>, InvalidWire> {
+        let start = self.at;
+        let (number, wire_type) = self.tag()?;
         let at = self.at;
-        let (value, at) = match tag & 7 {
+        let (value, at) = match wire_type {
             0 => (Value::Varint(self.varint()?), at..self.at),
             1 => (Value::Fixed, self.skip(8)?),
             5 => (Value::Fixed, self.skip(4)?),
@@ -97,6 +110,32 @@ impl<'a> Fields<'a> {
             }
         }
         Err(InvalidWire::Varint)
+    }
+}
+
+impl Opening {
+    /// That of the first field.
+    ///
+    /// # Errors
+    /// [`InvalidWire::Truncated`] if it has not arrived completely.
+    pub fn of(message: &[u8]) -> Result<Self, InvalidWire> {
+        let mut fields = Fields::of(message);
+        let (number, wire_type) = fields.tag()?;
+        let at = fields.at;
+        let value = match wire_type {
+            0 => {
+                fields.varint()?;
+                at..fields.at
+            }
+            1 => at..at + 8,
+            5 => at..at + 4,
+            2 => {
+                let length = usize::try_from(fields.varint()?).map_err(|_| InvalidWire::Varint)?;
+                fields.at..fields.at.checked_add(length).ok_or(InvalidWire::Varint)?
+            }
+            _ => return Err(InvalidWire::Tag),
+        };
+        Ok(Self { number, value })
     }
 }
 
