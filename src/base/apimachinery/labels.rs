@@ -13,6 +13,13 @@ impl Labels {
         Some(&self.0[index].1)
     }
 
+    /// About the memory that the labels take if no other object has them, in bytes.
+    pub fn bytes(&self) -> usize {
+        /// Two pointers with lengths, and the two counts of each text.
+        const EACH: usize = 64;
+        self.0.iter().map(|(key, value)| EACH + key.len() + value.len()).sum()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -146,8 +146,8 @@ impl Backfill {
             return Err(NotBefore::Contradiction(key));
         }
         let after = self.until.clone().at(version);
-        let (frames, frames_in, gap) = Default::default();
-        let change = Change { number, version, kind, object, before, after, gap, frames, frames_in };
+        let (pinned, frames, frames_in, gap) = Default::default();
+        let change = Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in };
         change.frame(kind.into(), |_| line);
         Ok(Arc::new(change))
     }

@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use bytes::Bytes;
@@ -37,6 +40,8 @@ pub struct Block {
     text: Mutex<Text>,
     /// For the text.
     room: Room,
+    /// Whether a change in history is counted as keeping the block.
+    is_pinned: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -48,13 +53,29 @@ struct Text {
     is_recent: bool,
     /// How many [`Thaw`]s read the block now.
     readers: usize,
+    /// Whether the newest objects are in another block. Then [`Block::sweep`] is not called any more.
+    is_retired: bool,
 }
 
 impl Block {
     /// A block of that text, which is compressed in `deflated` behind the first `prefix` bytes of its blocks.
     pub fn new(form: Representation, deflated: Deflated, prefix: usize, room: Room) -> Self {
         let packed = deflated.blocks.slice(prefix..);
-        Self { deflated, form, packed, text: Mutex::default(), room }
+        Self { deflated, form, packed, text: Mutex::default(), room, is_pinned: AtomicBool::new(false) }
+    }
+
+    /// Notes that a change in history keeps the block. Returns its compressed bytes, or 0 if an earlier change does.
+    pub(super) fn pin(&self) -> usize {
+        if self.is_pinned.swap(true, Relaxed) { 0 } else { self.len() }
+    }
+
+    /// Notes that the newest objects were moved into another block. The text is kept no longer than it is being read.
+    pub(super) fn retire(&self) {
+        let mut text = self.lock();
+        text.is_retired = true;
+        if text.readers == 0 {
+            text.kept = None;
+        }
     }
 
     /// The items compressed for lists in that representation, if the block has that.
@@ -83,7 +104,7 @@ impl Block {
         let inflated = self.inflate();
         text.is_asked |= std::mem::replace(&mut text.is_recent, true);
         // A reader of whole blocks drops it soon, and is one of a bounded number.
-        if self.room.take(inflated.len()) || !is_single {
+        if !is_single || !text.is_retired && self.room.take(inflated.len()) {
             text.kept = Some(inflated.clone());
         }
         inflated
@@ -139,7 +160,7 @@ impl Thaw {
         let Some(block) = self.0.take() else { return };
         let mut text = block.lock();
         text.readers -= 1;
-        if text.readers == 0 && (!text.is_asked || block.room.is_tight()) {
+        if text.readers == 0 && (!text.is_asked || text.is_retired || block.room.is_tight()) {
             text.kept = None;
         }
     }
@@ -197,6 +218,23 @@ mod tests {
         assert_eq!(blocks[0].kept(), 0);
         drop(thaw);
         assert_eq!(blocks[1].kept(), 0);
+    }
+
+    #[test]
+    fn the_text_of_a_retired_block_is_not_kept() {
+        let block = block("one");
+        block.text();
+        assert_eq!(block.kept(), 3);
+        block.retire();
+        for _ in 0..3 {
+            assert_eq!((block.text(), block.kept()), ("one".into(), 0));
+            let mut thaw = Thaw::default();
+            thaw.enter(Some(block.clone()));
+            block.text();
+            assert_eq!(block.kept(), 3);
+            drop(thaw);
+            assert_eq!(block.kept(), 0);
+        }
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Change {
     pub(super) after: Snapshot,
     /// The gap that was bridged by this change and others.
     pub(super) gap: Option<Gap>,
+    /// Compressed bytes that are kept for `before` alone: of the block that it was in.
+    pub(super) pinned: u32,
     pub(super) frames: [OnceLock<Bytes>; 4],
     /// Frames in representations other than the store's own.
     pub(super) frames_in: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
@@ -105,14 +107,21 @@ impl Change {
     /// The memory that this change takes besides the newest state, in bytes: the object's bytes and the copied nodes.
     pub(super) fn bytes(&self) -> usize {
         // The changes of one bridge share the state after it.
-        if self.gap.is_some() { self.object.tail_len() } else { Self::bytes_of(&self.object) }
+        let bytes = if self.gap.is_some() { self.object.tail_len() } else { Self::bytes_of(&self.object) };
+        bytes + self.pinned as usize
+    }
+
+    /// The compressed bytes that history keeps for the object that a change replaces, unless an earlier change does.
+    pub(super) fn pinned_for(before: Option<&Arc<Object>>) -> u32 {
+        let pinned = before.and_then(|before| before.block()).map_or(0, |block| block.pin());
+        u32::try_from(pinned).unwrap_or(u32::MAX)
     }
 
     /// The same for a change to that object.
     pub(super) fn bytes_of(object: &Object) -> usize {
         /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
         const COPIED_NODES: usize = 4096;
-        object.tail_len() + COPIED_NODES
+        object.tail_len() + object.unusual_bytes() + COPIED_NODES
     }
 }
 

@@ -284,9 +284,9 @@ mod tests {
         let base = Snapshot::from_objects(version(1000), &Objects::default(), Room::default());
         let change = |number: u64, at| {
             let (version, object, after) = (version(at), object.clone(), base.clone().at(version(at)));
-            let (kind, before, frames, frames_in, gap) =
-                (ChangeKind::Added, None, <_>::default(), <_>::default(), None);
-            Arc::new(Change { number, version, kind, object, before, after, gap, frames, frames_in })
+            let (kind, before, pinned, frames, frames_in, gap) =
+                (ChangeKind::Added, None, 0, <_>::default(), <_>::default(), None);
+            Arc::new(Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in })
         };
         let mut history = History::new(base.clone(), HistoryLimits { age, bytes: 1 << 30 }, filled);
         let past: Vec<_> = (1..1000).map(|at| change(FIRST_CHANGE - 1000 + at, 1 + at)).collect();

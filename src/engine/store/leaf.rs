@@ -145,6 +145,7 @@ impl Leaf {
         let mut last = None;
         for object in &self.objects {
             size.derived_bytes += object.derived_bytes();
+            size.unusual_bytes += object.unusual_bytes();
             let Some(block) = object.block() else { continue };
             size.cold_bytes += object.tail_len();
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &block)) {

@@ -83,6 +83,17 @@ impl Object {
         thaw.enter(self.tail.block());
     }
 
+    /// Whether a slice of the object keeps the text of its neighbours too.
+    pub fn is_compressed(&self) -> bool {
+        self.tail.block().is_some()
+    }
+
+    /// The memory for labels beyond those of usual objects, which [`super::OBJECT_BYTES`] includes.
+    pub(super) fn unusual_bytes(&self) -> usize {
+        const USUAL: usize = 1 << 10;
+        self.labels.bytes().saturating_sub(USUAL)
+    }
+
     /// The block that has the object; `None` if it is not compressed.
     pub(super) fn block(&self) -> Option<Arc<Block>> {
         self.tail.block()

@@ -21,13 +21,15 @@ pub struct StoreSize {
     pub deflated_bytes: usize,
     /// Metadata of objects in other forms than upstream's.
     pub derived_bytes: usize,
+    /// Labels of objects that have very many.
+    pub(super) unusual_bytes: usize,
 }
 
 impl StoreSize {
     /// An estimate of all that the store takes.
     pub fn bytes(&self) -> u64 {
         let text = self.object_bytes - self.cold_bytes + self.objects * OBJECT_BYTES;
-        let made = self.joined_bytes + self.deflated_bytes + self.derived_bytes;
+        let made = self.joined_bytes + self.deflated_bytes + self.derived_bytes + self.unusual_bytes;
         (text + made + self.change_bytes) as u64
     }
 }

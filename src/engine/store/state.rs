@@ -108,8 +108,9 @@ impl Writer {
         state.newest = state.newest.clone().at(version);
         let number = state.history.next();
         let after = state.newest.clone();
+        let pinned = Change::pinned_for(before.as_ref());
         let (frames, frames_in, gap) = Default::default();
-        let change = Change { number, version, kind, object, before, after, gap, frames, frames_in };
+        let change = Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in };
         change.frame(kind.into(), |_| line);
         let change = Arc::new(change);
         let gone = state.history.push(change.clone(), now);
@@ -351,10 +352,10 @@ impl State {
         let reselected = reselected.map(|come| told(ChangeKind::Reselected, &come.now, come.before.as_ref()));
         let come = come.iter().map(|come| told(come.kind(), &come.now, come.before.as_ref()));
         let first = self.history.next();
-        let change = |(number, (version, kind, object, before))| {
+        let change = |(number, (version, kind, object, before)): (_, (_, _, _, Option<Arc<Object>>))| {
             let (frames, frames_in) = Default::default();
-            let (after, gap) = (after.clone(), Some(gap));
-            Arc::new(Change { number, version, kind, object, before, after, gap, frames, frames_in })
+            let (after, gap, pinned) = (after.clone(), Some(gap), Change::pinned_for(before.as_ref()));
+            Arc::new(Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in })
         };
         let changes: Vec<_> = (first..).zip(gone.chain(reselected).chain(come)).map(change).collect();
         if gap.from < gap.to {

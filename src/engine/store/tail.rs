@@ -38,8 +38,10 @@ impl Tail {
     /// Moves the bytes into a block whose text has them from that position on.
     pub(super) fn move_into(&self, block: Arc<Block>, at: usize) {
         let before = std::mem::replace(&mut *self.lock(), Place::In(block, at));
-        // Freed without the lock.
-        drop(before);
+        // Without the lock, as is what frees the text.
+        if let Place::In(before, _) = before {
+            before.retire();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Place> {

@@ -68,7 +68,13 @@ impl Partial {
         let mut thaw = Thaw::default();
         self.joined(objects.map(|object| {
             object.thaw(&mut thaw);
-            self.metadata(object)
+            let metadata = self.metadata(object)?;
+            // Few of a block's objects may be wanted, and a slice would keep the text of all.
+            Ok(if object.is_compressed() {
+                Metadata { bytes: Bytes::copy_from_slice(&metadata.bytes), ..metadata }
+            } else {
+                metadata
+            })
         }))
     }
 
