@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::{Mutex, Notify},
+    time::timeout,
+};
 
 /// The memory that all stores share. Cheap to clone.
 ///
@@ -26,6 +29,9 @@ struct Shared {
     filling: AtomicU64,
     /// Notified when there may be more room.
     measured: Notify,
+    /// Of the fills that lack room, one waits for it. What the others hold is given back only if they go on or fail,
+    /// so that the one may be given up, and then makes room for the next.
+    turn: Mutex<()>,
     /// Notified when a fill waits for room.
     short: Notify,
 }
@@ -48,8 +54,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 impl Default for Room {
     /// Without a limit.
     fn default() -> Self {
-        let (stores, filling, measured, short) = Default::default();
-        Self(Arc::new(Shared { limit: u64::MAX.into(), stores, filling, measured, short }))
+        let (stores, filling, measured, turn, short) = Default::default();
+        Self(Arc::new(Shared { limit: u64::MAX.into(), stores, filling, measured, turn, short }))
     }
 }
 
@@ -123,11 +129,12 @@ impl Claim {
     pub async fn add(&mut self, objects: usize, bytes: usize) -> Result<(), NoRoom> {
         let added = (bytes + objects * super::OBJECT_BYTES) as u64;
         self.bytes += added;
-        let Shared { filling, measured, short, .. } = &*self.room.0;
+        let Shared { filling, measured, turn, short, .. } = &*self.room.0;
         filling.fetch_add(added, Relaxed);
         if self.room.has_room() {
             return Ok(());
         }
+        let _turn = turn.lock().await;
         let room = async {
             loop {
                 let measured = measured.notified();
@@ -145,6 +152,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.room.0.filling.fetch_sub(self.bytes, Relaxed);
+        self.room.0.measured.notify_waiters();
     }
 }
 
@@ -171,6 +179,22 @@ mod tests {
         drop(claim);
         assert_eq!(room.used(), 20_000);
         assert!(room.take(1) && room.used() == 20_001);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_fills_that_hinder_each_other_one_is_given_up() {
+        let room = Room::default();
+        room.set_limit(Some(100_000));
+        let [mut first, mut second] = [room.claim(), room.claim()];
+        first.add(0, 50_000).await.unwrap();
+        second.add(0, 50_000).await.unwrap();
+        let first = async move {
+            let added = first.add(0, 40_000).await;
+            drop(first);
+            added
+        };
+        let (first, second) = tokio::join!(first, second.add(0, 40_000));
+        assert_eq!((first, second), (Err(NoRoom(90_000)), Ok(())));
     }
 
     #[tokio::test]

@@ -20,8 +20,12 @@ use base::telemetry::{MemoryStep, count_memory_step};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a measurement is used while more than half of the limit is left.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
+/// The same without a limit.
+const MEASURE_SELDOM: Duration = Duration::from_secs(60);
 /// After measuring, which takes a step for each object, this many times as long passes until the next time.
 const PAUSE_TIMES: u32 = 20;
+/// A fill that waits for room asks again and again.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// A store that was dropped, or could not be filled, is not filled again for this time.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Whether there is room for it is not known: its collection may have shrunk.
@@ -50,24 +54,24 @@ impl Cachers {
 
 impl Shared {
     async fn keep_within(&self) -> Infallible {
-        let (mut measured, mut took, mut worst) = (None::<Instant>, Duration::ZERO, None);
+        let (mut measured, mut took, mut worst, mut before) = (None::<Instant>, Duration::ZERO, None, None);
         loop {
             let limit = self.config.borrow().bytes;
             self.room.set_limit(limit);
-            if let Some(limit) = limit
-                && measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY || self.room.used() > limit / 2)
-            {
+            let (interval, half) = limit.map_or((MEASURE_SELDOM, u64::MAX), |limit| (MEASURE_EVERY, limit / 2));
+            if measured.is_none_or(|at| at.elapsed() >= interval || self.room.used() > half) {
                 let began = Instant::now();
-                let step = self.relieve(limit);
+                let step = self.relieve(&mut before);
                 (measured, took) = (Some(Instant::now()), began.elapsed());
                 if step > worst {
+                    step.into_iter().for_each(count_memory_step);
                     let (bytes, step) = (self.room.used(), step.map_or("", MemoryStep::as_str));
                     tracing::warn!(bytes, limit, step, "caches take nearly all of cache.bytes");
                 }
                 // Told again once there was plenty.
-                worst = if self.room.used() < limit / 2 { None } else { worst.max(step) };
+                worst = if self.room.used() < half { None } else { worst.max(step) };
             }
-            sleep(took * PAUSE_TIMES).await;
+            sleep((took * PAUSE_TIMES).max(PAUSE_MIN)).await;
             select! {
                 () = sleep(LOOK_EVERY) => {}
                 () = self.room.is_short() => {}
@@ -75,23 +79,28 @@ impl Shared {
         }
     }
 
-    /// Measures the stores, and takes the least steps that bring them within the limit. Returns the last one.
-    fn relieve(&self, limit: u64) -> Option<MemoryStep> {
+    /// Measures the stores, and takes the least steps that bring them within the limit. Returns the last one. `before`
+    /// is what they took at the last call, if that was too much: as long as it becomes less, which compressing and
+    /// stopping take a while for, nothing is done that clients notice.
+    fn relieve(&self, before: &mut Option<u64>) -> Option<MemoryStep> {
         let mut stores = self.measure();
-        if !self.room.is_tight() {
+        let Some(limit) = self.room.limit().filter(|_| self.room.is_tight()) else {
+            *before = None;
             return None;
-        }
+        };
         let mut last = MemoryStep::Compress;
-        count_memory_step(last);
         self.tight.notify_waiters();
         // Of the first call, what was used since then is spared.
         (0..2).for_each(|_| stores.iter().for_each(|held| held.instance.reader.sweep()));
         stores = self.measure();
+        let now = stores.iter().map(|held| held.bytes).sum();
+        if before.replace(now).is_none_or(|before| now < before) {
+            return Some(last);
+        }
         // Below the limit by some part, so that the next change is no reason to begin anew.
         let target = limit - limit / 16;
         if self.room.used() > limit {
             last = MemoryStep::ShortenHistory;
-            count_memory_step(last);
             stores.sort_by_key(|held| Reverse(held.instance.pace()));
             for held in &mut stores {
                 if self.room.used() <= target {
@@ -105,7 +114,6 @@ impl Shared {
         }
         if self.room.used() > limit {
             last = MemoryStep::DropCaches;
-            count_memory_step(last);
             self.drop_unwatched(stores, target);
         }
         Some(last)
@@ -140,13 +148,15 @@ impl Shared {
 
     /// Measures all stores, as the new use of the room.
     fn measure(&self) -> Vec<Held> {
-        let held = |key: &StoreKey, entry: &Arc<Entry>| {
+        // Measuring takes a step for each object, for which others must not wait.
+        let entries: Vec<_> = self.entries.iter().map(|entry| (entry.key().clone(), entry.value().clone())).collect();
+        let held = |(key, entry): (StoreKey, Arc<Entry>)| {
             let instance = entry.instance().ok()?;
             let bytes = instance.reader.size().bytes();
             entry.set_bytes(bytes);
-            Some(Held { key: key.clone(), entry: entry.clone(), instance, bytes })
+            Some(Held { key, entry, instance, bytes })
         };
-        let stores: Vec<_> = self.entries.iter().filter_map(|entry| held(entry.key(), entry.value())).collect();
+        let stores: Vec<_> = entries.into_iter().filter_map(held).collect();
         self.room.measured(stores.iter().map(|held| held.bytes).sum());
         stores
     }

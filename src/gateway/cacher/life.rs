@@ -24,7 +24,7 @@ use crate::{
 use base::{
     apimachinery::{Encoding, selectable_fields},
     config::CacheScope,
-    telemetry::{CacheMetrics, Chain},
+    telemetry::{CacheMetrics, Chain, limit_reached},
 };
 use engine::{
     fanout::EndCause,
@@ -72,9 +72,10 @@ impl Shared {
                     entry.stop(why, EndCause::Stopped);
                 }
                 Ended::NoRoom(bytes) => {
-                    // Known by a part of it, if it was never filled.
-                    let error = "it does not fit into cache.bytes with the others";
-                    tracing::warn!(store = %key, at_least = bytes, error, "cache stopped");
+                    limit_reached("cache_bytes");
+                    let (error, limit) = ("it does not fit into cache.bytes", self.room.limit());
+                    // Of a store that was never filled, what was read by then.
+                    tracing::warn!(store = %key, at_least = bytes, limit, error, "cache stopped");
                     entry.stop(NotCached::MemoryFull, EndCause::Stopped);
                     self.until_room_for(bytes).await;
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
