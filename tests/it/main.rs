@@ -89,6 +89,7 @@ mod tables;
 mod tidy;
 // The spans that an OpenTelemetry collector receives.
 mod traces;
+mod tree;
 // How the gateway reports trouble with the API server.
 mod trouble;
 // Clients that do not read their answers.

@@ -21,6 +21,10 @@ use engine::{
 /// The duration of a watch without `timeoutSeconds`: from `--min-request-timeout` to twice that (read-path 3.5).
 const DEFAULT_TIMEOUT_SECONDS: Range<u64> = 1800..3600;
 
+/// The longest watch with which another gateway asks how far memory is proven (`cacher::progress_probe`). Its own
+/// watches take minutes.
+const PROBE_MAX: Duration = Duration::from_secs(5);
+
 /// A watch as requested, except for its start.
 struct Wanted<'a> {
     options: &'a WatchOptions,
@@ -87,11 +91,13 @@ impl<'a> Wanted<'a> {
             }
             Some(version) => Start::After(version),
         };
+        let is_probe = read.for_gateway && bookmarks.is_some() && options.timeout.is_some_and(|time| time <= PROBE_MAX);
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let options = SessionOptions { predicate, form, room: read.room.clone(), bookmarks, timeout };
         let session = Session::new(view, subscription, options, start, Instant::now());
         let session = if read.for_gateway { session.ending_at_bridge() } else { session };
-        Ok(Body::Watch(Box::new(WatchBody::new(session, instance.clone(), permit.into_lease()))))
+        let body = WatchBody::new(session, instance.clone(), permit.into_lease());
+        Ok(Body::Watch(Box::new(if is_probe { body.with_proof() } else { body })))
     }
 }
 

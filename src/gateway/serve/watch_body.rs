@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
@@ -22,6 +23,8 @@ pub struct WatchBody {
     timer: Pin<Box<Sleep>>,
     /// `None` for permission that cannot be revoked.
     lease: Option<Lease>,
+    /// After which a bookmark is sent, whether memory could be proven or not. `None` if there is nothing to wait for.
+    proof: Option<BoxFuture<'static, bool>>,
     cause: EndCause,
     /// Whether there is more to look through for events.
     is_working: bool,
@@ -31,7 +34,15 @@ impl WatchBody {
     pub(super) fn new(session: Session, instance: Arc<Instance>, lease: Option<Lease>) -> Self {
         instance.metrics.watch_started();
         let timer = Box::pin(sleep_until(Instant::now()));
-        Self { session, instance, timer, lease, cause: EndCause::ClientGone, is_working: false }
+        Self { session, instance, timer, lease, proof: None, cause: EndCause::ClientGone, is_working: false }
+    }
+
+    /// Sends one bookmark only, once memory was found to be as recent as upstream, or could not be.
+    pub(super) fn with_proof(mut self) -> Self {
+        let instance = self.instance.clone();
+        self.session.send_bookmarks_on_demand();
+        self.proof = Some(Box::pin(async move { instance.prove_most_recent().await.is_ok() }));
+        self
     }
 
     /// Bytes that the watch holds for itself while it is open.
@@ -62,6 +73,10 @@ impl WatchBody {
                 Some(LeaseState::Until(due)) => Some(due),
                 Some(LeaseState::UnderReview) | None => None,
             };
+            if self.proof.as_mut().is_some_and(|proof| proof.as_mut().poll(context).is_ready()) {
+                self.proof = None;
+                self.session.owe_bookmark();
+            }
             self.session.register(context.waker());
             match self.session.step(now) {
                 Step::Send(bytes) => {

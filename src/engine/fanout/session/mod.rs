@@ -137,8 +137,8 @@ pub struct Session {
     sent: u32,
     /// When the next periodic bookmark is due.
     bookmark_at: Instant,
-    /// Whether the store was bridged since the last bookmark. The client's version may then be one that upstream has
-    /// forgotten, so a bookmark with a newer one is sent as soon as all changes are sent.
+    /// Whether a bookmark is sent as soon as all changes are sent: on demand, or after a bridge, since the client's
+    /// version may be one that upstream has forgotten.
     owes_bookmark: bool,
     /// Whether the client relies on getting every change, so that the watch ends instead of crossing a gap.
     ends_at_bridge: bool,
@@ -197,6 +197,17 @@ impl Session {
     pub fn ending_at_bridge(mut self) -> Self {
         self.ends_at_bridge = true;
         self
+    }
+
+    /// Makes the watch send no bookmark but the one that [`Self::owe_bookmark`] asks for. For a client that is a
+    /// gateway, which takes the first bookmark for a proof: an earlier one would prove less.
+    pub fn send_bookmarks_on_demand(&mut self) {
+        self.bookmark_at = self.deadline;
+    }
+
+    /// Lets a bookmark be sent as soon as all changes are sent, if it has a version that the client does not have.
+    pub fn owe_bookmark(&mut self) {
+        self.owes_bookmark = true;
     }
 
     /// Sets what is woken when there may be something to do. Must be called before [`Session::step`].
