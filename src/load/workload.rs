@@ -68,7 +68,7 @@ fn container(app: &str, name: &str, shared: &mut Rng, own: &mut Rng) -> Value {
     json!({
         "name": name,
         "image": format!("registry.example/{app}/{name}:v{}.{}", shared.u8(..9), shared.u8(..40)),
-        "args": [format!("--config=/etc/{app}/config.yaml"), format!("--peer=http://{app}.svc:{}", shared.u16(1_024..))],
+        "args": ["--config=/etc/app/config.yaml", format!("--peer=http://{app}.svc:{}", shared.u16(1_024..))],
         "env": variables,
         "ports": [{"containerPort": 8080, "name": format!("{name}-http")}],
         "resources": {

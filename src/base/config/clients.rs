@@ -134,7 +134,7 @@ impl ClientsConfig {
     /// The fields of this mode: a document is read into the defaults of the mode that it has.
     pub(super) fn fields(&mut self, fields: &mut Fields<'_>) {
         let mut mode = if matches!(self, Self::Trusted(_)) { Mode::Trusted } else { Mode::Delegated };
-        fields.value("mode", about("see the chapter `security`"), &mut mode, &MODES);
+        fields.value("mode", about("see the chapter `identity`"), &mut mode, &MODES);
         match self {
             Self::Trusted(trusted) => {
                 trusted.fields(fields);
