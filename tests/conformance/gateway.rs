@@ -51,6 +51,8 @@ pub(crate) struct Gateway {
     seen: Arc<Mutex<Seen>>,
     config: PathBuf,
     child: Child,
+    /// Another gateway between this one and the server.
+    above: Option<Box<Self>>,
 }
 
 impl Gateway {
@@ -59,7 +61,8 @@ impl Gateway {
         Self::start_with(name, "", server, certificates, folder).await
     }
 
-    /// The same with further fields of the configuration.
+    /// The same with further fields of the configuration. With the environment's `KUBE_FANOUT_LAYERS`, behind another
+    /// gateway.
     pub(crate) async fn start_with(
         name: &str,
         fields: &str,
@@ -67,7 +70,14 @@ impl Gateway {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Self> {
-        Self::start_in_front_of(name, fields, &server.kubeconfig, certificates, folder).await
+        if std::env::var_os("KUBE_FANOUT_LAYERS").is_none() {
+            return Self::start_in_front_of(name, fields, &server.kubeconfig, certificates, folder).await;
+        }
+        let above = format!("{name}-above");
+        let above = Self::start_in_front_of(&above, "", &server.kubeconfig, certificates, folder).await?;
+        let mut gateway = Self::start_in_front_of(name, fields, &above.kubeconfig, certificates, folder).await?;
+        gateway.above = Some(Box::new(above));
+        Ok(gateway)
     }
 
     /// The same in front of the server of a kubeconfig.
@@ -106,7 +116,7 @@ impl Gateway {
         let child = launched(&config, &seen).await?;
         let url = format!("http://{address}");
         let kubeconfig = certificates.kubeconfig(name, &url)?;
-        Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child })
+        Ok(Self { endpoint: Endpoint::plain(&url)?, kubeconfig, seen, config, child, above: None })
     }
 
     /// Like [`Self::start`], but answers most-recent reads from memory after a proof.
@@ -130,7 +140,7 @@ impl Gateway {
         let child = launched(&config, &seen).await?;
         let kubeconfig = certificates.kubeconfig(name, url)?;
         let endpoint = Endpoint::direct(url, Path::new(&certificates.file("ca.crt")))?;
-        Ok(Self { endpoint, kubeconfig, seen, config, child })
+        Ok(Self { endpoint, kubeconfig, seen, config, child, above: None })
     }
 
     /// Kills the gateway as a crash would, and starts it again at the same address with empty memory.

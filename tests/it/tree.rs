@@ -10,6 +10,7 @@ use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, UnixStream},
     process::Child,
+    task::JoinSet,
 };
 
 use crate::harness::{
@@ -29,25 +30,28 @@ struct Layers {
     _upper: Process,
     _middle: (Child, PathBuf, TempDir),
     lower: Gateway,
+    _relays: JoinSet<()>,
 }
 
 impl Layers {
     async fn start(sim: &Sim) -> Self {
         let upper = Process::in_front_of(sim.clone(), "").await;
-        let middle = in_front_of(&relay(upper.client.clone()).await).await;
-        let lower = Gateway::start(&relay(middle.2.path().join("client.sock")).await).await;
-        Self { _upper: upper, _middle: middle, lower }
+        let mut relays = JoinSet::new();
+        let middle = in_front_of(&relay(&mut relays, upper.client.clone()).await).await;
+        let lower = Gateway::start(&relay(&mut relays, middle.2.path().join("client.sock")).await).await;
+        Self { _upper: upper, _middle: middle, lower, _relays: relays }
     }
 }
 
 /// The address of a server that passes connections on to a socket.
-async fn relay(socket: PathBuf) -> String {
+async fn relay(relays: &mut JoinSet<()>, socket: PathBuf) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move {
+    relays.spawn(async move {
+        let mut connections = JoinSet::new();
         while let Ok((mut client, _)) = listener.accept().await {
             let mut server = UnixStream::connect(&socket).await.unwrap();
-            tokio::spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+            connections.spawn(async move { copy_bidirectional(&mut client, &mut server).await });
         }
     });
     url
@@ -57,7 +61,7 @@ async fn relay(socket: PathBuf) -> String {
 #[tokio::test]
 async fn most_recent_watch_lists_are_answered_by_the_lowest_gateway() {
     let sim = Sim::new();
-    let Layers { lower, _upper, _middle } = Layers::start(&sim).await;
+    let Layers { lower, _upper, _middle, _relays } = Layers::start(&sim).await;
     lower.warm("/api/v1/pods").await;
     // What no watch of pods shows: the versions in memory are behind upstream's.
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}});

@@ -70,11 +70,11 @@ impl LimitsConfig {
         fields.value("answerTimeout", about(text), &mut self.answer_timeout, &Time(ANSWER_TIMEOUT));
         let text = "what answers from memory may hold while they are sent";
         let text = about(text).default("`1Gi`, but at most an eighth of the memory limit");
-        fields.value("answerBytes", text, &mut self.answer_bytes, &Size(LimitsConfig::ANSWER_BYTES_MIN..=u64::MAX));
+        fields.value("answerBytes", text, &mut self.answer_bytes, &Size(Self::ANSWER_BYTES_MIN..=u64::MAX));
         let (all, quarter) = (self.answer_bytes, default_answer_bytes_per_client(self.answer_bytes));
         let text = about("the same for one client, `limits.answerBytes` at most; in `delegated` mode")
             .default("a quarter of `limits.answerBytes`");
-        let form = Size(LimitsConfig::ANSWER_BYTES_MIN..=all);
+        let form = Size(Self::ANSWER_BYTES_MIN..=all);
         fields.derived("answerBytesPerClient", text, &mut self.answer_bytes_per_client, &form, quarter);
     }
 }

@@ -79,7 +79,7 @@ impl ProtobufItems {
         let rest = match self.place {
             Place::List(left) => Place::List(left.checked_sub(value.end).ok_or(Failure::Malformed)?),
             Place::End if number == RAW => return Err(Failure::Malformed),
-            place => place,
+            place @ (Place::Magic | Place::Envelope | Place::End) => place,
         };
         let is_item = number == LIST_ITEMS && matches!(rest, Place::List(_));
         if value.end > if is_item { FrameReader::BYTES_MAX } else { AROUND_MAX } {
@@ -92,7 +92,7 @@ impl ProtobufItems {
         match rest {
             Place::List(_) if is_item => take(Bytes::copy_from_slice(&field[value.start..])),
             Place::List(_) => self.list.extend_from_slice(&field),
-            _ => self.envelope.extend_from_slice(&field),
+            Place::Magic | Place::Envelope | Place::End => self.envelope.extend_from_slice(&field),
         }
         self.place = rest;
         Ok(true)
