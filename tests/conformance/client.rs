@@ -112,7 +112,7 @@ impl Endpoint {
     pub(crate) async fn send(&self, ask: &Ask) -> Result<Answer> {
         let (head, body) = self.open(ask).await?.into_parts();
         let body = timeout(ANSWER_MAX, body.collect()).await.context("no end of the body")?;
-        let body = body.with_context(|| format!("body of {}", ask.path))?.to_bytes();
+        let body = body.with_context(|| format!("body of {}{}", self.base, ask.path))?.to_bytes();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
     }
 

@@ -176,7 +176,7 @@ impl CacheConfig {
                     `0s`: at once, for tests";
         fields.value("compressAfter", about(text), &mut self.compress_after, &TimeOrNever(COMPRESS_AFTER));
         let text = about("what all caches together may take, see the chapter `sizing`").default(
-            "three quarters of the memory limit of the process (its control group's), less `limits.answerBytes` and \
+            "five eighths of the memory limit of the process (its control group's), less `limits.answerBytes` and \
              32 KiB for each of `limits.connections`; no limit without one",
         );
         fields.value("bytes", text, &mut self.bytes, &Maybe(Size(BYTES)));

@@ -50,10 +50,11 @@ impl LimitsConfig {
 }
 
 impl CacheConfig {
-    /// The default of `cache.bytes` for a process with that memory limit: three quarters of it, less what connections
-    /// and answers may take, but at least an eighth.
+    /// The default of `cache.bytes` for a process with that memory limit: five eighths of it, less what connections and
+    /// answers may take, but at least an eighth. The rest is for the process, and for what the allocator keeps while
+    /// many caches are filled and dropped (benches/diary.md).
     pub(super) fn default_bytes(memory: u64, limits: &LimitsConfig) -> u64 {
-        (memory - memory / 4).saturating_sub(limits.bytes()).max(memory / PART)
+        (memory - memory / PART * 3).saturating_sub(limits.bytes()).max(memory / PART)
     }
 }
 
@@ -118,10 +119,10 @@ mod tests {
         let (mib, gib) = (1_u64 << 20, 1_u64 << 30);
         let small = read("", 256 * mib);
         assert_eq!((small.limits.connections, small.limits.answer_bytes), (1_024, 32 * mib));
-        assert_eq!(small.cache.bytes, Some(256 * mib / 4 * 3 - 32 * mib - 1_024 * CONNECTION_BYTES));
+        assert_eq!(small.cache.bytes, Some(160 * mib - 32 * mib - 1_024 * CONNECTION_BYTES));
         let large = read("", 64 * gib);
         assert_eq!((large.limits.connections, large.limits.answer_bytes), (10_000, gib));
-        assert_eq!(large.cache.bytes, Some(47 * gib - 10_000 * CONNECTION_BYTES));
+        assert_eq!(large.cache.bytes, Some(39 * gib - 10_000 * CONNECTION_BYTES));
         let given = read("limits: {connections: 10000, answerBytes: 1Gi}", 512 * mib);
         assert_eq!(given.cache.bytes, Some(64 * mib));
         let given = read("cache: {bytes: 100Mi}", 512 * mib);

@@ -236,6 +236,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     }
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
+        let room = self.settings.room.clone();
+        let _may_fill = room.may_fill().await;
         let asked = Instant::now();
         // The cluster is known from here on, so that a replacement is noticed at the end.
         self.upstream.look_for_another_cluster(asked).await;

@@ -137,6 +137,13 @@ impl Leaf {
         if self.is_private { self.joined_bytes() } else { 0 }
     }
 
+    /// Adds what the leaf holds now, with its objects.
+    pub(super) fn measure_whole(&self, size: &mut StoreSize) {
+        size.objects += self.objects.len();
+        size.object_bytes += self.bytes;
+        self.measure(size);
+    }
+
     /// Adds what the leaf holds now, except for its objects' own bytes.
     pub(super) fn measure(&self, size: &mut StoreSize) {
         size.joined_bytes += self.joined_bytes();

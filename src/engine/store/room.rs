@@ -2,16 +2,18 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, Notify},
+    sync::{Mutex, Notify, Semaphore, SemaphorePermit},
     time::timeout,
 };
+
+use super::{leaf::Leaf, size::StoreSize};
 
 /// The memory that all stores share. Cheap to clone.
 ///
@@ -27,11 +29,17 @@ struct Shared {
     stores: AtomicU64,
     /// Objects of stores that are being filled.
     filling: AtomicU64,
+    /// Leaves of stores that are gone, which responses may still be sending; and what they took when last measured.
+    left: std::sync::Mutex<Vec<Weak<Leaf>>>,
+    left_bytes: AtomicU64,
     /// Notified when there may be more room.
     measured: Notify,
     /// Of the fills that lack room, one waits for it. What the others hold is given back only if they go on or fail,
     /// so that the one may be given up, and then makes room for the next.
     turn: Mutex<()>,
+    /// The fills that go on at a time if there is a limit. Each one takes more than it claims: buffers of its
+    /// connection, and what the allocator keeps between objects of several stores.
+    fills: Semaphore,
     /// Notified when a fill waits for room.
     short: Notify,
 }
@@ -48,14 +56,19 @@ pub struct Claim {
     bytes: u64,
 }
 
+/// The number of fills at a time if there is a limit.
+const FILLS_MAX: usize = 4;
+/// While a fill has at most this part of the limit, it does not wait: giving it up would help none of the others.
+const SMALL: u64 = 256;
 /// How long a fill waits for room. Measuring and dropping something takes about a second.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 impl Default for Room {
     /// Without a limit.
     fn default() -> Self {
-        let (stores, filling, measured, turn, short) = Default::default();
-        Self(Arc::new(Shared { limit: u64::MAX.into(), stores, filling, measured, turn, short }))
+        let (stores, filling, left, left_bytes, measured, turn, short) = Default::default();
+        let (limit, fills) = (u64::MAX.into(), Semaphore::new(FILLS_MAX));
+        Self(Arc::new(Shared { limit, stores, filling, left, left_bytes, measured, turn, fills, short }))
     }
 }
 
@@ -72,7 +85,32 @@ impl Room {
 
     /// Bytes that are taken, by fills too.
     pub fn used(&self) -> u64 {
+        self.used_by_stores().saturating_add(self.0.left_bytes.load(Relaxed))
+    }
+
+    /// The same without what is left of stores that are gone: no other store can do anything about that.
+    pub fn used_by_stores(&self) -> u64 {
         self.0.stores.load(Relaxed).saturating_add(self.0.filling.load(Relaxed))
+    }
+
+    /// Notes the leaves of a store that is gone. They count for as long as responses have them.
+    pub(super) fn leave<'a>(&self, leaves: impl Iterator<Item = &'a Arc<Leaf>>) {
+        if self.limit().is_none() {
+            return;
+        }
+        let leaves = leaves.filter(|leaf| Arc::strong_count(leaf) > 1).map(Arc::downgrade);
+        self.0.left.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves);
+    }
+
+    fn measure_left(&self) {
+        let mut size = StoreSize::default();
+        let mut left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain(|leaf| {
+            let Some(leaf) = leaf.upgrade() else { return false };
+            leaf.measure_whole(&mut size);
+            true
+        });
+        self.0.left_bytes.store(size.bytes(), Relaxed);
     }
 
     /// Whether hardly any is left, so that nothing is kept that can be made again.
@@ -82,13 +120,15 @@ impl Room {
 
     /// Sets what the stores take, as was measured just now.
     pub fn measured(&self, bytes: u64) {
+        self.measure_left();
         self.0.stores.store(bytes, Relaxed);
         self.0.measured.notify_waiters();
     }
 
     /// Notes that a store was found to take that much less than it was measured to take.
     pub fn measured_less(&self, bytes: u64) {
-        self.measured(self.0.stores.load(Relaxed).saturating_sub(bytes));
+        self.0.stores.store(self.0.stores.load(Relaxed).saturating_sub(bytes), Relaxed);
+        self.0.measured.notify_waiters();
     }
 
     /// Returns when a fill waits for room.
@@ -108,6 +148,14 @@ impl Room {
             self.charge(bytes);
         }
         may_be_kept
+    }
+
+    /// Waits until a fill may begin. It may go on for as long as it holds what is returned.
+    pub async fn may_fill(&self) -> Option<SemaphorePermit<'_>> {
+        match self.limit() {
+            Some(_) => self.0.fills.acquire().await.ok(),
+            None => None,
+        }
     }
 
     /// For a fill that begins.
@@ -131,7 +179,8 @@ impl Claim {
         self.bytes += added;
         let Shared { filling, measured, turn, short, .. } = &*self.room.0;
         filling.fetch_add(added, Relaxed);
-        if self.room.has_room() {
+        let is_small = self.room.limit().is_some_and(|limit| self.bytes <= limit / SMALL);
+        if self.room.has_room() || is_small {
             return Ok(());
         }
         let _turn = turn.lock().await;
@@ -158,7 +207,11 @@ impl Drop for Claim {
 
 #[cfg(test)]
 mod tests {
+    use base::apimachinery::{Encoding, Representation, View};
+
     use super::*;
+
+    const WHOLE: Representation = Representation { encoding: Encoding::Json, view: View::Whole };
 
     #[tokio::test(start_paused = true)]
     async fn a_fill_waits_for_room_and_is_given_up_without() {
@@ -195,6 +248,25 @@ mod tests {
         };
         let (first, second) = tokio::join!(first, second.add(0, 40_000));
         assert_eq!((first, second), (Err(NoRoom(90_000)), Ok(())));
+    }
+
+    #[test]
+    fn what_is_left_of_a_store_counts_while_a_response_has_it() {
+        let room = Room::default();
+        room.set_limit(Some(1_000_000));
+        let leaf = Arc::new(Leaf::new(Vec::new(), room.clone()));
+        leaf.joined(WHOLE, |_| Some(vec![0; 70_000].into()));
+        room.measured(0);
+        room.leave([&leaf].into_iter());
+        assert_eq!(room.used(), 0, "only the store had it");
+        let response = leaf.clone();
+        room.leave([&leaf].into_iter());
+        drop(leaf);
+        room.measured(0);
+        assert_eq!((room.used(), room.used_by_stores()), (70_000, 0));
+        drop(response);
+        room.measured(0);
+        assert_eq!(room.used(), 0);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 
@@ -386,6 +386,14 @@ impl Shared {
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().expect("the store's readers never panic")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Responses may still be sending objects.
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.schema.room().leave(state.newest.leaves());
     }
 }
 

@@ -99,11 +99,11 @@ impl Shared {
         }
         // Below the limit by some part, so that the next change is no reason to begin anew.
         let target = limit - limit / 16;
-        if self.room.used() > limit {
+        if self.room.used_by_stores() > limit {
             last = MemoryStep::ShortenHistory;
             stores.sort_by_key(|held| Reverse(held.instance.pace()));
             for held in &mut stores {
-                if self.room.used() <= target {
+                if self.room.used_by_stores() <= target {
                     break;
                 }
                 held.instance.reader.shorten_history();
@@ -112,7 +112,7 @@ impl Shared {
                 held.bytes = now;
             }
         }
-        if self.room.used() > limit {
+        if self.room.used_by_stores() > limit {
             last = MemoryStep::DropCaches;
             self.drop_unwatched(stores, target);
         }
@@ -126,7 +126,7 @@ impl Shared {
         let (mut unwatched, watched): (Vec<_>, Vec<_>) =
             stores.into_iter().map(|held| (held.instance.idle_since(), held)).partition(|(idle, _)| idle.is_some());
         unwatched.sort_by_key(|(idle_since, _)| *idle_since);
-        let mut left = self.room.used();
+        let mut left = self.room.used_by_stores();
         for (_, held) in unwatched {
             if left <= target {
                 return;
