@@ -15,7 +15,7 @@ use super::{
     derived::Derived,
     object::Object,
     room::Room,
-    size::StoreSize,
+    size::{Measured, StoreSize},
 };
 use base::apimachinery::Representation;
 
@@ -137,13 +137,6 @@ impl Leaf {
         if self.is_private { self.joined_bytes() } else { 0 }
     }
 
-    /// Adds what the leaf holds now, with its objects.
-    pub(super) fn measure_whole(&self, size: &mut StoreSize) {
-        size.objects += self.objects.len();
-        size.object_bytes += self.bytes;
-        self.measure(size);
-    }
-
     /// Adds what the leaf holds now, except for its objects' own bytes.
     pub(super) fn measure(&self, size: &mut StoreSize) {
         size.joined_bytes += self.joined_bytes();
@@ -189,6 +182,14 @@ impl Leaf {
     /// The position of `key`, or where it would be inserted.
     pub(super) fn search(&self, key: &str) -> Result<usize, usize> {
         self.objects.binary_search_by(|object| object.key.as_str().cmp(key))
+    }
+}
+
+impl Measured for Leaf {
+    fn add_to(&self, size: &mut StoreSize) {
+        size.objects += self.objects.len();
+        size.object_bytes += self.bytes;
+        self.measure(size);
     }
 }
 

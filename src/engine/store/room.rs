@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{leaf::Leaf, size::StoreSize};
+use super::size::{Measured, StoreSize};
 
 /// The memory that all stores share. Cheap to clone.
 ///
@@ -29,8 +29,8 @@ struct Shared {
     stores: AtomicU64,
     /// Objects of stores that are being filled.
     filling: AtomicU64,
-    /// Leaves of stores that are gone, which responses may still be sending; and what they took when last measured.
-    left: std::sync::Mutex<Vec<Weak<Leaf>>>,
+    /// Parts of stores that are gone, which responses may still be sending; and what they took when last measured.
+    left: std::sync::Mutex<Vec<Weak<dyn Measured>>>,
     left_bytes: AtomicU64,
     /// Notified when there may be more room.
     measured: Notify,
@@ -93,21 +93,20 @@ impl Room {
         self.0.stores.load(Relaxed).saturating_add(self.0.filling.load(Relaxed))
     }
 
-    /// Notes the leaves of a store that is gone. They count for as long as responses have them.
-    pub(super) fn leave<'a>(&self, leaves: impl Iterator<Item = &'a Arc<Leaf>>) {
-        if self.limit().is_none() {
-            return;
+    /// Notes the parts of a store that is gone. They count for as long as responses have them.
+    pub(super) fn leave(&self, parts: impl Iterator<Item = Weak<dyn Measured>>) {
+        if self.limit().is_some() {
+            let parts = parts.filter(|part| part.strong_count() > 1);
+            self.0.left.lock().unwrap_or_else(PoisonError::into_inner).extend(parts);
         }
-        let leaves = leaves.filter(|leaf| Arc::strong_count(leaf) > 1).map(Arc::downgrade);
-        self.0.left.lock().unwrap_or_else(PoisonError::into_inner).extend(leaves);
     }
 
     fn measure_left(&self) {
         let mut size = StoreSize::default();
         let mut left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
-        left.retain(|leaf| {
-            let Some(leaf) = leaf.upgrade() else { return false };
-            leaf.measure_whole(&mut size);
+        left.retain(|part| {
+            let Some(part) = part.upgrade() else { return false };
+            part.add_to(&mut size);
             true
         });
         self.0.left_bytes.store(size.bytes(), Relaxed);
@@ -210,6 +209,7 @@ mod tests {
     use base::apimachinery::{Encoding, Representation, View};
 
     use super::*;
+    use crate::store::Leaf;
 
     const WHOLE: Representation = Representation { encoding: Encoding::Json, view: View::Whole };
 
@@ -257,10 +257,11 @@ mod tests {
         let leaf = Arc::new(Leaf::new(Vec::new(), room.clone()));
         leaf.joined(WHOLE, |_| Some(vec![0; 70_000].into()));
         room.measured(0);
-        room.leave([&leaf].into_iter());
+        let part = |leaf: &Arc<Leaf>| -> Weak<dyn Measured> { Arc::<Leaf>::downgrade(leaf) };
+        room.leave([part(&leaf)].into_iter());
         assert_eq!(room.used(), 0, "only the store had it");
         let response = leaf.clone();
-        room.leave([&leaf].into_iter());
+        room.leave([part(&leaf)].into_iter());
         drop(leaf);
         room.measured(0);
         assert_eq!((room.used(), room.used_by_stores()), (70_000, 0));

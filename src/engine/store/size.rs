@@ -25,6 +25,12 @@ pub struct StoreSize {
     pub(super) unusual_bytes: usize,
 }
 
+/// A part of a store.
+pub(super) trait Measured: Send + Sync {
+    /// Adds what it takes now.
+    fn add_to(&self, size: &mut StoreSize);
+}
+
 impl StoreSize {
     /// An estimate of all that the store takes.
     pub fn bytes(&self) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
 };
 
@@ -19,7 +19,7 @@ use super::{
     object::Object,
     objects::Objects,
     schema::Schema,
-    size::{OBJECT_BYTES, StoreSize},
+    size::{Measured, OBJECT_BYTES, StoreSize},
     snapshot::Snapshot,
 };
 use base::apimachinery::ResourceVersion;
@@ -393,7 +393,8 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Responses may still be sending objects.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.schema.room().leave(state.newest.leaves());
+        let leaves = state.newest.leaves().map(|leaf| -> Weak<dyn Measured> { Arc::<Leaf>::downgrade(leaf) });
+        self.schema.room().leave(leaves);
     }
 }
 
