@@ -13,6 +13,8 @@ use crate::harness::{Route, Selection, World, passing, skip, until, upstream::po
 /// Longer than a wider store has to be filled before those that it covers end.
 const COVERED_FOR: Duration = Duration::from_secs(100);
 const STEP: Duration = Duration::from_secs(30);
+/// Shorter than the time limits of requests: in one step a busy machine may not answer, and each would be given up.
+const RESTART_STEP: Duration = Duration::from_millis(500);
 const WATCH: &str = "watch=1&allowWatchBookmarks=true&timeoutSeconds=600";
 
 /// A gateway, and pods of two namespaces on two nodes and on none.
@@ -116,7 +118,7 @@ async fn informers_of_a_node_follow_it_through_restarts_and_a_forgotten_history(
     for round in 0..3 {
         create(&world, "a", &format!("new-{round}"), "n1");
         create(&world, "a", &format!("other-{round}"), "n2");
-        passing(STEP, informer.catch_up()).await;
+        passing(RESTART_STEP, informer.catch_up()).await;
         world.server.kill().await;
         bind(&world, "b/two", if round % 2 == 0 { "n2" } else { "n1" });
         world.delete_pod(&format!("a/new-{round}"));
@@ -124,7 +126,7 @@ async fn informers_of_a_node_follow_it_through_restarts_and_a_forgotten_history(
             world.sim.forget_history();
         }
         world.server.start_again().await.unwrap();
-        passing(STEP, informer.catch_up()).await;
+        passing(RESTART_STEP, informer.catch_up()).await;
     }
     assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
     assert_eq!(world.sim.counts().open_watches("pods"), 1);
