@@ -68,8 +68,8 @@ pub(crate) struct Counts {
 }
 
 /// Tasks of a gateway that has nothing to do, for example to accept connections; with delegated clients there is one
-/// more, which follows the files of authorities.
-const TASKS: usize = 4;
+/// more, which follows the files of authorities, and what keeps caches within their memory.
+const TASKS: usize = 5;
 /// Tasks of a watch: its cache's, its connection's, and one that would keep the connection when the watch has ended.
 const WATCH_TASKS: usize = 3;
 /// Connections for the checks of each of `upstream.servers`: the next question may come before the connection of the
@@ -137,6 +137,8 @@ impl Open {
         let watches = self.0.iter().map(|gateway| gateway.watches.load(Relaxed) as u64).sum();
         let used = used_limits().into_iter().map(|(name, (used, _))| (name, used));
         let own = |name: &str| matches!(name, "cached_resources" | "upstream_own_requests");
+        // What is cached stays.
+        let used = used.filter(|(name, _)| *name != "cache_bytes");
         used.filter(|(name, used)| *used > if own(name) { watches } else { 0 }).collect()
     }
 }
