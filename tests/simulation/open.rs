@@ -39,6 +39,8 @@ struct OfGateway {
     servers: usize,
     /// The watches that it may keep for itself.
     kept: usize,
+    /// The caches that it may have given up for want of memory. Each is remembered by a task.
+    given_up: usize,
 }
 
 /// What is counted as long as it is held.
@@ -65,6 +67,7 @@ pub(crate) struct Counts {
     is_delegated: bool,
     servers: usize,
     kept: usize,
+    given_up: usize,
 }
 
 /// Tasks of a gateway that has nothing to do, for example to accept connections; with delegated clients there is one
@@ -84,9 +87,9 @@ impl Counts {
     /// Role and each node there, and their connections; and with `upstream.servers` a task that checks them, and
     /// connections for that.
     pub(crate) fn is_at_rest(self) -> bool {
-        let Self { tasks, connections, watches, is_delegated, servers, kept } = self;
+        let Self { tasks, connections, watches, is_delegated, servers, kept, given_up } = self;
         let checks = usize::from(servers > 0) + servers * SERVER_TASKS;
-        let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks;
+        let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks + given_up;
         watches <= kept && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
     }
 }
@@ -94,9 +97,11 @@ impl Counts {
 impl Open {
     /// Of the gateways of a run.
     pub(crate) fn new(settings: &Settings) -> Self {
-        let kept = if settings.has_roles { NAMESPACES.len() * (1 + APPS.len()) } else { 1 };
+        let narrow = NAMESPACES.len() * (1 + APPS.len());
+        let kept = if settings.has_roles { narrow } else { 1 };
         let of = |config: &Config| OfGateway {
             kept,
+            given_up: if config.cache.bytes.is_some() { 1 + APPS.len() + narrow } else { 0 },
             is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
             servers: config.servers.len(),
             ..OfGateway::default()
@@ -124,11 +129,17 @@ impl Open {
         Counted { open: self.clone(), gateway, counter }
     }
 
+    /// Whether the gateway may have no memory for what is read, and forward it.
+    pub(crate) fn may_lack_memory(&self, gateway: usize) -> bool {
+        self.0[gateway].given_up > 0
+    }
+
     pub(crate) fn counts(&self, gateway: usize) -> Counts {
-        let OfGateway { runtime, connections, watches, is_delegated, servers, kept } = &self.0[gateway];
+        let OfGateway { runtime, connections, watches, is_delegated, servers, kept, given_up } = &self.0[gateway];
         let tasks = runtime.lock().unwrap().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
         let [connections, watches] = [connections, watches].map(|counter| counter.load(Relaxed));
-        Counts { tasks, connections, watches, is_delegated: *is_delegated, servers: *servers, kept: *kept }
+        let (is_delegated, servers, kept, given_up) = (*is_delegated, *servers, *kept, *given_up);
+        Counts { tasks, connections, watches, is_delegated, servers, kept, given_up }
     }
 
     /// What is used of the limits of all gateways, which share a process, but by what they have for themselves: each
@@ -136,10 +147,15 @@ impl Open {
     pub(crate) fn used(&self) -> BTreeMap<&'static str, u64> {
         let watches = self.0.iter().map(|gateway| gateway.watches.load(Relaxed) as u64).sum();
         let used = used_limits().into_iter().map(|(name, (used, _))| (name, used));
-        let own = |name: &str| matches!(name, "cached_resources" | "upstream_own_requests");
-        // What is cached stays.
-        let used = used.filter(|(name, _)| *name != "cache_bytes");
-        used.filter(|(name, used)| *used > if own(name) { watches } else { 0 }).collect()
+        let given_up: u64 = self.0.iter().map(|gateway| gateway.given_up as u64).sum();
+        let own = |name: &str| match name {
+            "cached_resources" => watches + given_up,
+            "upstream_own_requests" => watches,
+            // What is cached stays.
+            "cache_bytes" => u64::MAX,
+            _ => 0,
+        };
+        used.filter(|(name, used)| *used > own(name)).collect()
     }
 }
 

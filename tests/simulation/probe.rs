@@ -50,7 +50,7 @@ async fn is_at_rest(client: &Client, selection: &Selection) {
         if let Some(list) = list(client, selection).await {
             let edition = client.world.edition.get();
             let is_new = list["items"].as_array().unwrap().iter().all(|object| edition_of(object) == edition);
-            if is_new && !client.world.was_forwarded(&client.name) {
+            if is_new && is_from_memory(client) {
                 return;
             }
         }
@@ -75,7 +75,7 @@ async fn has_noticed(client: &Client, selection: &Selection) {
     loop {
         client.world.was_forwarded(&client.name);
         if let Some(list) = list(client, selection).await
-            && !client.world.was_forwarded(&client.name)
+            && is_from_memory(client)
         {
             let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             if version <= client.world.sim.revision() {
@@ -84,6 +84,11 @@ async fn has_noticed(client: &Client, selection: &Selection) {
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Whether the last answer was from memory, or of a gateway that may not have the memory.
+fn is_from_memory(client: &Client) -> bool {
+    !client.world.was_forwarded(&client.name) || client.world.open.may_lack_memory(client.gateway.unwrap())
 }
 
 async fn list(client: &Client, selection: &Selection) -> Option<Value> {

@@ -76,9 +76,10 @@ impl fmt::Display for Settings {
         let servers: Vec<_> = self.gateways.iter().map(|config| config.servers.len()).collect();
         let roles = if self.has_roles { ", roles" } else { "" };
         let scopes: Vec<_> = self.gateways.iter().map(|config| config.cache.scope).collect();
+        let bytes: Vec<_> = self.gateways.iter().map(|config| config.cache.bytes.unwrap_or_default()).collect();
         write!(
             formatter,
-            "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, history of {}",
+            "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, bytes {bytes:?}, history of {}",
             self.history
         )
     }
@@ -127,8 +128,8 @@ fn gateway(clients: ClientsConfig, rng: &mut Rng) -> Config {
     }
     config.limits.forwarded_per_client = 8;
     if rng.u32(..3) == 0 {
-        // Enough for what the probes wait for.
-        config.cache.bytes = Some(16 << 20);
+        // Too little for all caches, and at times for any.
+        config.cache.bytes = Some(*rng.choice(&[10_000, 100_000, 400_000, 1_000_000]).unwrap());
     }
     config
 }
