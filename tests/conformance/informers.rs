@@ -49,7 +49,7 @@ const CHANGES: usize = 300;
 
 /// The Python program: an informer that prints its state as `name version` lines once it has seen the last object.
 const PYTHON: &str = r#"
-import sys, time
+import os, sys, time
 from kubernetes import client, config
 from kubernetes.informer import SharedInformer
 config.load_kube_config(config_file=sys.argv[1])
@@ -61,7 +61,9 @@ while time.time() < deadline and not any(o.metadata.name == "informer-last" for 
     time.sleep(0.05)
 for o in informer.cache.list():
     print("conf/" + o.metadata.name, o.metadata.resource_version)
-informer.stop()
+sys.stdout.flush()
+# The informer's own end waits for the next event, and the last one may have come before its list.
+os._exit(0)
 "#;
 
 /// The same in JavaScript.
