@@ -102,11 +102,11 @@ async fn informers_of_a_namespace_follow_it_through_a_restart() {
         world.create_pod("a", &format!("new-{round}"), "x");
         world.create_pod("b", &format!("new-{round}"), "x");
         world.label_pod("a/a-pod", &format!("y{round}"));
-        passing(STEP, informer.catch_up()).await;
+        passing(SHORT_STEP, informer.catch_up()).await;
         world.server.kill().await;
         world.server.start_again().await.unwrap();
         world.delete_pod(&format!("a/new-{round}"));
-        passing(STEP, informer.catch_up()).await;
+        passing(SHORT_STEP, informer.catch_up()).await;
     }
     assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
 }

@@ -171,7 +171,7 @@ pub(super) mod tests {
     use super::*;
     use std::{
         net::{IpAddr, Ipv4Addr},
-        sync::{Arc, Mutex},
+        sync::{Arc, Mutex, PoisonError},
         time::Duration,
     };
 
@@ -205,6 +205,9 @@ pub(super) mod tests {
     }
 
     fn capture_at(level: LevelFilter, run: impl FnOnce()) -> String {
+        // Whether a line is logged is remembered for all threads, and asked again while subscribers come and go.
+        static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+        let _turn = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = Arc::new(Mutex::new(Vec::new()));
         let writer = Lines(lines.clone());
         tracing::subscriber::with_default(log_subscriber(LogFormat::Json, level, move || writer.clone()), run);
