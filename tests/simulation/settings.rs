@@ -79,7 +79,8 @@ impl fmt::Display for Settings {
         let bytes: Vec<_> = self.gateways.iter().map(|config| config.cache.bytes.unwrap_or_default()).collect();
         write!(
             formatter,
-            "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, bytes {bytes:?}, history of {}",
+            "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, bytes {bytes:?}, \
+             history of {}",
             self.history
         )
     }
