@@ -168,7 +168,7 @@ impl Form {
             end - separator - object.tail_len()
         });
         let positions: Vec<_> = positions.collect();
-        leaf.move_into(Block::new(form, deflated, gzip::PREFIX, leaf.room().clone()), run, &positions);
+        leaf.move_into(Block::new(form, deflated, gzip::PREFIX, leaf.budget().clone()), run, &positions);
     }
 
     fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{self, Change, HistoryLimits, Room, Schema, Writer},
+    store::{self, Change, HistoryLimits, Schema, StoreBudget, Writer},
 };
 use base::apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField};
 
@@ -75,7 +75,7 @@ pub struct Settings {
     /// (`cache.bridge`).
     pub bridges: bool,
     /// The memory that stores share.
-    pub room: Room,
+    pub budget: StoreBudget,
 }
 
 /// The result of a fill.
@@ -236,8 +236,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     }
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
-        let room = self.settings.room.clone();
-        let _may_fill = room.may_fill().await;
+        let budget = self.settings.budget.clone();
+        let _may_fill = budget.may_fill().await;
         let asked = Instant::now();
         // The cluster is known from here on, so that a replacement is noticed at the end.
         self.upstream.look_for_another_cluster(asked).await;
@@ -257,7 +257,7 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape.clone(), resource, fields),
             _ => return Err(Failure::Malformed),
         };
-        let schema = Arc::new(schema.within(self.settings.room.clone()));
+        let schema = Arc::new(schema.within(self.settings.budget.clone()));
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
         let of_peer = match &provenance {
             Some(provenance) if asks_peers => {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::status_body::StatusBody;
-use crate::{encode::protobuf, store::NoRoom};
+use crate::{encode::protobuf, store::OverBudget};
 
 /// Why a list, a watch or a check failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum Failure {
     Stuck,
     /// The gateway has no memory for the collection, which takes more than this number of bytes.
     #[error("no memory for the collection, which takes more than {0} bytes; raise cache.bytes")]
-    NoRoom(u64),
+    OverBudget(u64),
 }
 
 impl Failure {
@@ -66,7 +66,7 @@ impl Failure {
             Self::Silent => "silent",
             Self::Stalled => "stalled",
             Self::Stuck => "stuck",
-            Self::NoRoom(_) => "no_room",
+            Self::OverBudget(_) => "no_room",
         }
     }
 
@@ -94,8 +94,8 @@ impl Failure {
     }
 }
 
-impl From<NoRoom> for Failure {
-    fn from(NoRoom(bytes): NoRoom) -> Self {
-        Self::NoRoom(bytes)
+impl From<OverBudget> for Failure {
+    fn from(OverBudget(bytes): OverBudget) -> Self {
+        Self::OverBudget(bytes)
     }
 }

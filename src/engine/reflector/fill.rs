@@ -129,7 +129,7 @@ pub(super) async fn initial_state<S: ByteStream>(
     schema: &Schema,
     mut left: usize,
 ) -> Result<State<S>, Failure> {
-    let (mut objects, mut started, mut claim) = (HashMap::new(), false, schema.room().claim());
+    let (mut objects, mut started, mut claim) = (HashMap::new(), false, schema.budget().claim());
     loop {
         let event = match events.next(schema, FILL_SILENCE_MAX).await {
             Ok(Some(event)) => event,

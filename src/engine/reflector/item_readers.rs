@@ -35,7 +35,7 @@ pub(super) struct ItemReaders {
 impl ItemReaders {
     pub(super) fn new(schema: Arc<Schema>, source: FillSource) -> Self {
         let (batch, batches, objects, unclaimed) = Default::default();
-        let claim = schema.room().claim();
+        let claim = schema.budget().claim();
         Self { schema, source, batch, batch_bytes: 0, batches, objects, claim, unclaimed }
     }
 

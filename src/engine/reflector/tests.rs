@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::*;
 use crate::encode::BookmarkTemplate;
-use crate::store::{Change, HistoryLimits, Reader, Room, Schema, Shape};
+use crate::store::{Change, HistoryLimits, Reader, Schema, Shape, StoreBudget};
 use base::apimachinery::{Encoding, GroupResource, ResourceVersion, selectable_fields};
 
 /// The responses of upstream, in this order, and the requests that it received.
@@ -224,7 +224,7 @@ async fn reflect(script: Script, time: Duration) -> (Seen, Vec<String>, bool) {
     let fields = selectable_fields(&pods, true);
     let collection =
         Collection { resource: pods, kind: "Pod".to_owned(), namespaced: true, fields, encoding: Encoding::Json };
-    let settings = Settings { history: limits, bridges: !script.never_bridges, room: Room::default() };
+    let settings = Settings { history: limits, bridges: !script.never_bridges, budget: StoreBudget::default() };
     let reflector = Reflector::new(script, seen.clone(), collection, settings, Evidence::default());
     let ended = tokio::time::timeout(time, reflector.run()).await.is_ok();
     let asked = asked.lock().unwrap().clone();

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress};
 
-use super::room::Room;
+use super::budget::StoreBudget;
 use base::apimachinery::Representation;
 
 /// Compressed bytes that can become part of any gzip member.
@@ -39,7 +39,7 @@ pub struct Block {
     packed: Bytes,
     text: Mutex<Text>,
     /// For the text.
-    room: Room,
+    budget: StoreBudget,
     /// Whether a change in history is counted as keeping the block.
     is_pinned: AtomicBool,
 }
@@ -59,9 +59,9 @@ struct Text {
 
 impl Block {
     /// A block of that text, which is compressed in `deflated` behind the first `prefix` bytes of its blocks.
-    pub fn new(form: Representation, deflated: Deflated, prefix: usize, room: Room) -> Self {
+    pub fn new(form: Representation, deflated: Deflated, prefix: usize, budget: StoreBudget) -> Self {
         let packed = deflated.blocks.slice(prefix..);
-        Self { deflated, form, packed, text: Mutex::default(), room, is_pinned: AtomicBool::new(false) }
+        Self { deflated, form, packed, text: Mutex::default(), budget, is_pinned: AtomicBool::new(false) }
     }
 
     /// Notes that a change in history keeps the block. Returns its compressed bytes, or 0 if an earlier change does.
@@ -104,7 +104,7 @@ impl Block {
         let inflated = self.inflate();
         text.is_asked |= std::mem::replace(&mut text.is_recent, true);
         // A reader of whole blocks drops it soon, and is one of a bounded number.
-        if !is_single || !text.is_retired && self.room.take(inflated.len()) {
+        if !is_single || !text.is_retired && self.budget.take(inflated.len()) {
             text.kept = Some(inflated.clone());
         }
         inflated
@@ -160,7 +160,7 @@ impl Thaw {
         let Some(block) = self.0.take() else { return };
         let mut text = block.lock();
         text.readers -= 1;
-        if text.readers == 0 && (!text.is_asked || text.is_retired || block.room.is_tight()) {
+        if text.readers == 0 && (!text.is_asked || text.is_retired || block.budget.is_tight()) {
             text.kept = None;
         }
     }
@@ -188,7 +188,7 @@ mod tests {
         encoder.write_all(text.as_bytes()).unwrap();
         let blocks = encoder.finish().unwrap().into();
         let deflated = Deflated { blocks, checksum: crc32fast::hash(text.as_bytes()), length: text.len() as u64 };
-        Arc::new(Block::new(FORM, deflated, 1, Room::default()))
+        Arc::new(Block::new(FORM, deflated, 1, StoreBudget::default()))
     }
 
     #[test]

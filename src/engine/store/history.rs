@@ -271,7 +271,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Object, Objects, Room, Schema, Shape, change::ChangeKind};
+    use crate::store::{Object, Objects, Schema, Shape, StoreBudget, change::ChangeKind};
 
     /// Readers would wait for the memory to be freed.
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         let json = r#"{"kind":"W","metadata":{"name":"a","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_event(json.into(), &schema).expect("an object"));
         let (filled, age) = (Instant::now(), Duration::from_secs(300));
-        let base = Snapshot::from_objects(version(1000), &Objects::default(), Room::default());
+        let base = Snapshot::from_objects(version(1000), &Objects::default(), StoreBudget::default());
         let change = |number: u64, at| {
             let (version, object, after) = (version(at), object.clone(), base.clone().at(version(at)));
             let (kind, before, pinned, frames, frames_in, gap) =
@@ -303,8 +303,11 @@ mod tests {
         let limits = HistoryLimits { age: Duration::from_secs(320), bytes: 1 << 20 };
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let mut history =
-            History::new(Snapshot::from_objects(version(1), &Objects::default(), Room::default()), limits, start);
+        let mut history = History::new(
+            Snapshot::from_objects(version(1), &Objects::default(), StoreBudget::default()),
+            limits,
+            start,
+        );
         for second in 2..=2000 {
             history.reach(version(second), at(second));
         }

@@ -12,9 +12,9 @@ use bytes::Bytes;
 
 use super::{
     block::{Block, Deflated},
+    budget::StoreBudget,
     derived::Derived,
     object::Object,
-    room::Room,
     size::{Measured, StoreSize},
 };
 use base::apimachinery::Representation;
@@ -29,7 +29,7 @@ pub struct Leaf {
     /// Whether the leaf was made for a single list; its derived values are dropped with it.
     is_private: bool,
     /// For what is derived from the objects.
-    room: Room,
+    budget: StoreBudget,
     /// The inner `Option` is `None` if an object cannot be written in that representation.
     joined: Derived<Representation, Option<Bytes>>,
     deflated: Derived<Representation, Option<Deflated>>,
@@ -46,16 +46,16 @@ impl Leaf {
     /// A leaf that shrinks below this number of objects is merged with its neighbour.
     pub const LEN_MIN: usize = 16;
 
-    pub(super) fn new(objects: Vec<Arc<Object>>, room: Room) -> Self {
+    pub(super) fn new(objects: Vec<Arc<Object>>, budget: StoreBudget) -> Self {
         let bytes = objects.iter().map(|object| object.tail_len()).sum();
         let (joined, deflated, block, is_settled) = Default::default();
-        Self { objects, bytes, is_private: false, room, joined, deflated, block, is_settled }
+        Self { objects, bytes, is_private: false, budget, joined, deflated, block, is_settled }
     }
 
     /// A leaf of the objects that match one list's selector. They may be of several namespaces, and the leaf is not
     /// part of any snapshot.
     pub fn of(objects: Vec<Arc<Object>>) -> Self {
-        Self { is_private: true, ..Self::new(objects, Room::default()) }
+        Self { is_private: true, ..Self::new(objects, StoreBudget::default()) }
     }
 
     /// Whether it was made for a single list.
@@ -68,8 +68,8 @@ impl Leaf {
     }
 
     /// The memory for what is derived from the objects.
-    pub fn room(&self) -> &Room {
-        &self.room
+    pub fn budget(&self) -> &StoreBudget {
+        &self.budget
     }
 
     /// The total length of the objects' tails, in bytes.
@@ -80,7 +80,7 @@ impl Leaf {
     /// The items joined for lists in that representation: made by `join` on the first call, then shared.
     pub fn joined(&self, form: Representation, join: impl FnOnce(&[Arc<Object>]) -> Option<Bytes>) -> Option<Bytes> {
         let length = |joined: &Option<Bytes>| joined.as_ref().map_or(0, Bytes::len);
-        self.joined.get_or_make_if(form, || join(&self.objects), |joined| self.room.take(length(joined)))
+        self.joined.get_or_make_if(form, || join(&self.objects), |joined| self.budget.take(length(joined)))
     }
 
     /// The joined items, if they are kept now.
@@ -91,7 +91,8 @@ impl Leaf {
     /// The items compressed for lists in that representation: made by `deflate` on the first call, then shared.
     pub fn deflated(&self, form: Representation, deflate: impl FnOnce(&Self) -> Option<Deflated>) -> Option<Deflated> {
         let length = |deflated: &Option<Deflated>| deflated.as_ref().map_or(0, |deflated| deflated.blocks.len());
-        let made = || self.deflated.get_or_make_if(form, || deflate(self), |deflated| self.room.take(length(deflated)));
+        let made =
+            || self.deflated.get_or_make_if(form, || deflate(self), |deflated| self.budget.take(length(deflated)));
         self.in_block(form).map_or_else(made, Some)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{room::Room, tag_tree::TagTree, wire, words::Words};
+use super::{budget::StoreBudget, tag_tree::TagTree, wire, words::Words};
 use base::apimachinery::{Encoding, FieldSource, GroupResource, NODE_NAME, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
@@ -78,7 +78,7 @@ pub struct Schema {
     pub(super) paths: PathTree,
     pub(super) tags: TagTree,
     pub(super) words: Words,
-    room: Room,
+    budget: StoreBudget,
 }
 
 impl Schema {
@@ -99,19 +99,19 @@ impl Schema {
             paths,
             tags: TagTree::default(),
             words: Words::default(),
-            room: Room::default(),
+            budget: StoreBudget::default(),
         }
     }
 
     /// The same for a store that takes its memory from `room`.
     #[must_use]
-    pub fn within(self, room: Room) -> Self {
-        Self { room, ..self }
+    pub fn within(self, budget: StoreBudget) -> Self {
+        Self { budget, ..self }
     }
 
     /// The memory of the store.
-    pub fn room(&self) -> &Room {
-        &self.room
+    pub fn budget(&self) -> &StoreBudget {
+        &self.budget
     }
 
     /// The schema of a built-in resource's protobuf store. It leaves out the `fields` whose field numbers are not

@@ -4,7 +4,7 @@
 /// maps (benches/diary.md); pods take more, and are larger.
 pub const OBJECT_BYTES: usize = 400;
 
-/// The size of a store, for metrics and for the memory that all stores share ([`super::Room`]).
+/// The size of a store, for metrics and for the memory that all stores share ([`super::StoreBudget`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
     pub objects: usize,

@@ -7,7 +7,7 @@ use std::{
 
 use imbl::OrdMap;
 
-use super::{leaf::Leaf, object::Object, objects::Objects, room::Room};
+use super::{budget::StoreBudget, leaf::Leaf, object::Object, objects::Objects};
 use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// An immutable, ordered collection. Cloning it costs one reference count, and changing it copies one leaf.
@@ -21,17 +21,17 @@ pub struct Snapshot {
     len: usize,
     bytes: usize,
     /// For what is derived from the objects.
-    room: Room,
+    budget: StoreBudget,
 }
 
 impl Snapshot {
-    pub(super) fn from_objects(version: ResourceVersion, objects: &Objects, room: Room) -> Self {
-        let mut snapshot = Self { version, leaves: OrdMap::new(), len: 0, bytes: 0, room };
+    pub(super) fn from_objects(version: ResourceVersion, objects: &Objects, budget: StoreBudget) -> Self {
+        let mut snapshot = Self { version, leaves: OrdMap::new(), len: 0, bytes: 0, budget };
         for run in objects.as_slice().chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
             for (number, chunk) in run.chunks(Leaf::LEN_MAX * 3 / 4).enumerate() {
                 let first = &chunk[0].key;
                 let bound = if number == 0 { first_bound(first.as_str()).into() } else { first.as_str().into() };
-                let leaf = Leaf::new(chunk.to_vec(), snapshot.room.clone());
+                let leaf = Leaf::new(chunk.to_vec(), snapshot.budget.clone());
                 snapshot.len += chunk.len();
                 snapshot.bytes += leaf.bytes();
                 snapshot.leaves.insert(bound, Arc::new(leaf));
@@ -151,7 +151,7 @@ impl Snapshot {
     }
 
     fn leaf(&self, objects: Vec<Arc<Object>>) -> Arc<Leaf> {
-        Arc::new(Leaf::new(objects, self.room.clone()))
+        Arc::new(Leaf::new(objects, self.budget.clone()))
     }
 
     /// Removes the object with that key and returns it.

@@ -31,8 +31,8 @@ pub fn store(
     version: ResourceVersion,
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
-    let newest = Snapshot::from_objects(version, objects, schema.room().clone());
-    schema.room().charge(newest.bytes() + newest.len() * OBJECT_BYTES);
+    let newest = Snapshot::from_objects(version, objects, schema.budget().clone());
+    schema.budget().charge(newest.bytes() + newest.len() * OBJECT_BYTES);
     let state = State { history: History::new(newest.clone(), limits, Instant::now()), newest, last_change: version };
     let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
     (Writer(shared.clone()), Reader(shared))
@@ -116,7 +116,7 @@ impl Writer {
         let gone = state.history.push(change.clone(), now);
         state.last_change = version;
         drop(state);
-        self.0.schema.room().charge(change.bytes());
+        self.0.schema.budget().charge(change.bytes());
         // After the lock, as in `Reader::trim_history`.
         drop(gone);
         self.0.progress.send_replace(version);
@@ -142,7 +142,7 @@ impl Writer {
         difference.replaced().for_each(|object| object.retire());
         let (changes, gone) = state.bridge(difference, after, gap);
         drop(state);
-        self.0.schema.room().charge(changes.iter().map(|change| change.bytes()).sum());
+        self.0.schema.budget().charge(changes.iter().map(|change| change.bytes()).sum());
         drop(gone);
         self.0.progress.send_replace(version);
         Ok(changes)
@@ -394,7 +394,7 @@ impl Drop for Shared {
         // Responses may still be sending objects.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let leaves = state.newest.leaves().map(|leaf| -> Weak<dyn Measured> { Arc::<Leaf>::downgrade(leaf) });
-        self.schema.room().leave(leaves);
+        self.schema.budget().leave(leaves);
     }
 }
 

@@ -57,24 +57,24 @@ impl Shared {
         let (mut measured, mut took, mut worst, mut before) = (None::<Instant>, Duration::ZERO, None, None);
         loop {
             let limit = self.config.borrow().bytes;
-            self.room.set_limit(limit);
+            self.budget.set_limit(limit);
             let (interval, half) = limit.map_or((MEASURE_SELDOM, u64::MAX), |limit| (MEASURE_EVERY, limit / 2));
-            if measured.is_none_or(|at| at.elapsed() >= interval || self.room.used() > half) {
+            if measured.is_none_or(|at| at.elapsed() >= interval || self.budget.used() > half) {
                 let began = Instant::now();
                 let step = self.relieve(&mut before);
                 (measured, took) = (Some(Instant::now()), began.elapsed());
                 if step > worst {
                     step.into_iter().for_each(count_memory_step);
-                    let (bytes, step) = (self.room.used(), step.map_or("", MemoryStep::as_str));
+                    let (bytes, step) = (self.budget.used(), step.map_or("", MemoryStep::as_str));
                     tracing::warn!(bytes, limit, step, "caches take nearly all of cache.bytes");
                 }
                 // Told again once there was plenty.
-                worst = if self.room.used() < half { None } else { worst.max(step) };
+                worst = if self.budget.used() < half { None } else { worst.max(step) };
             }
             sleep((took * PAUSE_TIMES).max(PAUSE_MIN)).await;
             select! {
                 () = sleep(LOOK_EVERY) => {}
-                () = self.room.is_short() => {}
+                () = self.budget.is_short() => {}
             }
         }
     }
@@ -84,7 +84,7 @@ impl Shared {
     /// stopping take a while for, nothing is done that clients notice.
     fn relieve(&self, before: &mut Option<u64>) -> Option<MemoryStep> {
         let mut stores = self.measure();
-        let Some(limit) = self.room.limit().filter(|_| self.room.is_tight()) else {
+        let Some(limit) = self.budget.limit().filter(|_| self.budget.is_tight()) else {
             *before = None;
             return None;
         };
@@ -99,20 +99,20 @@ impl Shared {
         }
         // Below the limit by some part, so that the next change is no reason to begin anew.
         let target = limit - limit / 16;
-        if self.room.used_by_stores() > limit {
+        if self.budget.used_by_stores() > limit {
             last = MemoryStep::ShortenHistory;
             stores.sort_by_key(|held| Reverse(held.instance.pace()));
             for held in &mut stores {
-                if self.room.used_by_stores() <= target {
+                if self.budget.used_by_stores() <= target {
                     break;
                 }
                 held.instance.reader.shorten_history();
                 let now = held.instance.reader.size().bytes();
-                self.room.measured_less(held.bytes.saturating_sub(now));
+                self.budget.measured_less(held.bytes.saturating_sub(now));
                 held.bytes = now;
             }
         }
-        if self.room.used_by_stores() > limit {
+        if self.budget.used_by_stores() > limit {
             last = MemoryStep::DropCaches;
             self.drop_unwatched(stores, target);
         }
@@ -126,7 +126,7 @@ impl Shared {
         let (mut unwatched, watched): (Vec<_>, Vec<_>) =
             stores.into_iter().map(|held| (held.instance.idle_since(), held)).partition(|(idle, _)| idle.is_some());
         unwatched.sort_by_key(|(idle_since, _)| *idle_since);
-        let mut left = self.room.used_by_stores();
+        let mut left = self.budget.used_by_stores();
         for (_, held) in unwatched {
             if left <= target {
                 return;
@@ -157,7 +157,7 @@ impl Shared {
             Some(Held { key, entry, instance, bytes })
         };
         let stores: Vec<_> = entries.into_iter().filter_map(held).collect();
-        self.room.measured(stores.iter().map(|held| held.bytes).sum());
+        self.budget.measured(stores.iter().map(|held| held.bytes).sum());
         stores
     }
 
@@ -176,8 +176,8 @@ impl Shared {
         let forgotten = Instant::now() + FORGOTTEN_AFTER;
         loop {
             sleep_until(forgotten.min(Instant::now() + AGAIN_AFTER)).await;
-            let used = self.room.used().saturating_sub(self.unused_bytes()).saturating_add(bytes);
-            let fits = self.room.limit().is_none_or(|limit| used <= limit);
+            let used = self.budget.used().saturating_sub(self.unused_bytes()).saturating_add(bytes);
+            let fits = self.budget.limit().is_none_or(|limit| used <= limit);
             if fits || Instant::now() >= forgotten {
                 return;
             }
@@ -187,6 +187,6 @@ impl Shared {
 
 impl Held {
     fn give_up(&self) {
-        self.entry.give_up(GivenUp::NoRoom(self.bytes));
+        self.entry.give_up(GivenUp::OverBudget(self.bytes));
     }
 }

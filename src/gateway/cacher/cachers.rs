@@ -35,7 +35,7 @@ use base::{
     memo::{Bound, TtlCache},
     telemetry::{limit_reached, show_limit},
 };
-use engine::store::{HistoryLimits, Room};
+use engine::store::{HistoryLimits, StoreBudget};
 
 /// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
@@ -116,7 +116,7 @@ pub(super) struct Shared {
     /// The right to compress: of one leaf at a time, in all stores together.
     pub(super) compressing: Semaphore,
     /// The memory of all stores.
-    pub(super) room: Room,
+    pub(super) budget: StoreBudget,
     /// Notified when everything is to be compressed soon.
     pub(super) tight: Notify,
     /// Determines when watches end once the gateway drains.
@@ -144,14 +144,14 @@ impl Cachers {
             tasks,
             waiters,
             compressing: Semaphore::new(1),
-            room: Room::default(),
+            budget: StoreBudget::default(),
             tight: Notify::new(),
             spread,
         });
         let [stores, waiting, memory] = [(); 3].map(|()| Arc::downgrade(&shared));
         show_limit("cache_bytes", move || {
-            let room = &memory.upgrade()?.room;
-            Some((room.used(), room.limit().unwrap_or(0)))
+            let budget = &memory.upgrade()?.budget;
+            Some((budget.used(), budget.limit().unwrap_or(0)))
         });
         show_limit("cached_resources", move || Some((stores.upgrade()?.entries.len() as u64, STORES_MAX as u64)));
         let waiting = move || Some(FILL_WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
@@ -310,7 +310,7 @@ impl Cachers {
             limit_reached("cached_resources");
             return NotCached::TooManyResources;
         }
-        if !self.shared.entries.contains_key(&key) && !self.shared.room.has_room() {
+        if !self.shared.entries.contains_key(&key) && !self.shared.budget.has_room() {
             limit_reached("cache_bytes");
             return NotCached::MemoryFull;
         }

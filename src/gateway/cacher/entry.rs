@@ -37,7 +37,7 @@ pub(super) enum GivenUp {
     /// The gateway may not list and watch the collection.
     Forbidden,
     /// There is no memory for it; it takes at least this number of bytes.
-    NoRoom(u64),
+    OverBudget(u64),
 }
 
 /// A time at which upstream had to be asked again.

@@ -77,7 +77,7 @@ impl ReflectorEvents for EventHandler {
             (None, Condition::Filling) => self.entry.not_ready(NotCached::Filling),
             // The task of the store ends it.
             (None, Condition::Unfilled)
-                if self.denied_since.is_some() || matches!(self.failing, Some(Failure::NoRoom(_))) => {}
+                if self.denied_since.is_some() || matches!(self.failing, Some(Failure::OverBudget(_))) => {}
             (None, Condition::Unfilled) => self.entry.not_ready(NotCached::Unfilled),
             // The reason was set when the instance was lost.
             (None, Condition::Followed | Condition::Unfollowed { .. } | Condition::Gone) => {}
@@ -162,11 +162,11 @@ impl ReflectorEvents for EventHandler {
     fn restarting(&mut self, failure: Option<Failure>) {
         let cause = failure.map_or("ended", Failure::as_str);
         self.denied(failure == Some(Failure::Denied));
-        if let Some(Failure::NoRoom(bytes)) = failure {
+        if let Some(Failure::OverBudget(bytes)) = failure {
             self.failing = failure;
             // What is there cannot be brought to the new state either.
             self.entry.not_ready(NotCached::MemoryFull);
-            self.entry.give_up(GivenUp::NoRoom(bytes));
+            self.entry.give_up(GivenUp::OverBudget(bytes));
         }
         self.resource.metrics.reflector_restarted(cause);
         // The first fill of a cache by list, because upstream has no watch-list, is not a restart.
@@ -176,7 +176,7 @@ impl ReflectorEvents for EventHandler {
         tracing::debug!(resource = %self.resource.name(), cause, "reflector restarts");
         // These are normal: the cache is filled again, or in another way, or the resource is gone.
         let is_ordinary = |failure: &Failure| {
-            matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound | Failure::NoRoom(_))
+            matches!(failure, Failure::Expired | Failure::Refused | Failure::NotFound | Failure::OverBudget(_))
         };
         if let Some(error) = failure.filter(|failure| !is_ordinary(failure) && self.failing != Some(*failure)) {
             self.failing = Some(error);

@@ -71,9 +71,9 @@ impl Shared {
                     self.entries.remove(&key);
                     entry.stop(why, EndCause::Stopped);
                 }
-                Ended::NoRoom(bytes) => {
+                Ended::OverBudget(bytes) => {
                     limit_reached("cache_bytes");
-                    let (error, limit) = ("it does not fit into cache.bytes", self.room.limit());
+                    let (error, limit) = ("it does not fit into cache.bytes", self.budget.limit());
                     // Of a store that was never filled, what was read by then.
                     tracing::warn!(store = %key, at_least = bytes, limit, error, "cache stopped");
                     entry.stop(NotCached::MemoryFull, EndCause::Stopped);
@@ -108,8 +108,8 @@ impl Shared {
         tokio::select! {
             () = self.reflector(entry, key, found).run() => Ended::Gone,
             why = entry.given_up() => {
-                if let GivenUp::NoRoom(bytes) = why {
-                    return Ended::NoRoom(bytes);
+                if let GivenUp::OverBudget(bytes) = why {
+                    return Ended::OverBudget(bytes);
                 }
                 let error = "the gateway may not list and watch the collection";
                 // Before a fill, many that clients name are refused.
@@ -235,7 +235,7 @@ impl Shared {
         };
         let settings = {
             let config = self.config.borrow();
-            Settings { history: config.history, bridges: config.bridge, room: self.room.clone() }
+            Settings { history: config.history, bridges: config.bridge, budget: self.budget.clone() }
         };
         Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
     }
@@ -336,7 +336,7 @@ enum Ended {
     /// It is excluded now, idle, or not needed beside a wider one: the word for the log.
     Stopped(NotCached, &'static str),
     /// There is no memory for it; it takes at least this number of bytes.
-    NoRoom(u64),
+    OverBudget(u64),
     /// Upstream does not serve the resource any more.
     Gone,
 }

@@ -331,7 +331,7 @@ impl Machine {
             | Failure::Unavailable
             | Failure::Malformed
             | Failure::Stuck
-            | Failure::NoRoom(_) => self.refill_later(),
+            | Failure::OverBudget(_) => self.refill_later(),
         }
     }
 
@@ -353,7 +353,7 @@ impl Machine {
                 | Failure::Unavailable
                 | Failure::Silent
                 | Failure::Stalled
-                | Failure::NoRoom(_),
+                | Failure::OverBudget(_),
             ) => self.later(Action::Verify),
         }
     }

@@ -20,7 +20,7 @@ use super::size::{Measured, StoreSize};
 /// What the stores take is measured from time to time ([`Self::measured`]); what they add in between is counted on top
 /// of that, and what they free is not. So it counts too much rather than too little.
 #[derive(Clone, Debug)]
-pub struct Room(Arc<Shared>);
+pub struct StoreBudget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -47,12 +47,12 @@ struct Shared {
 /// There is no room for a state that is being read; it has more than this number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no room for a state of more than {0} bytes")]
-pub struct NoRoom(pub u64);
+pub struct OverBudget(pub u64);
 
 /// What a fill has read so far. Given back when it is dropped: a store that was made of it counts by itself.
 #[derive(Debug)]
 pub struct Claim {
-    room: Room,
+    budget: StoreBudget,
     bytes: u64,
 }
 
@@ -63,7 +63,7 @@ const SMALL: u64 = 256;
 /// How long a fill waits for room. Measuring and dropping something takes about a second.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-impl Default for Room {
+impl Default for StoreBudget {
     /// Without a limit.
     fn default() -> Self {
         let (stores, filling, left, left_bytes, measured, turn, short) = Default::default();
@@ -72,7 +72,7 @@ impl Default for Room {
     }
 }
 
-impl Room {
+impl StoreBudget {
     /// Sets the maximum number of bytes; `None` for no limit.
     pub fn set_limit(&self, bytes: Option<u64>) {
         self.0.limit.store(bytes.unwrap_or(u64::MAX), Relaxed);
@@ -159,7 +159,7 @@ impl Room {
 
     /// For a fill that begins.
     pub fn claim(&self) -> Claim {
-        Claim { room: self.clone(), bytes: 0 }
+        Claim { budget: self.clone(), bytes: 0 }
     }
 
     /// Whether the limit is not exceeded.
@@ -173,34 +173,34 @@ impl Claim {
     ///
     /// # Errors
     /// There is still none. The fill is to be given up.
-    pub async fn add(&mut self, objects: usize, bytes: usize) -> Result<(), NoRoom> {
+    pub async fn add(&mut self, objects: usize, bytes: usize) -> Result<(), OverBudget> {
         let added = (bytes + objects * super::OBJECT_BYTES) as u64;
         self.bytes += added;
-        let Shared { filling, measured, turn, short, .. } = &*self.room.0;
+        let Shared { filling, measured, turn, short, .. } = &*self.budget.0;
         filling.fetch_add(added, Relaxed);
-        let is_small = self.room.limit().is_some_and(|limit| self.bytes <= limit / SMALL);
-        if self.room.has_room() || is_small {
+        let is_small = self.budget.limit().is_some_and(|limit| self.bytes <= limit / SMALL);
+        if self.budget.has_room() || is_small {
             return Ok(());
         }
         let _turn = turn.lock().await;
-        let room = async {
+        let waiting = async {
             loop {
                 let measured = measured.notified();
-                if self.room.has_room() {
+                if self.budget.has_room() {
                     return;
                 }
                 short.notify_one();
                 measured.await;
             }
         };
-        timeout(WAIT_MAX, room).await.map_err(|_| NoRoom(self.bytes))
+        timeout(WAIT_MAX, waiting).await.map_err(|_| OverBudget(self.bytes))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.room.0.filling.fetch_sub(self.bytes, Relaxed);
-        self.room.0.measured.notify_waiters();
+        self.budget.0.filling.fetch_sub(self.bytes, Relaxed);
+        self.budget.0.measured.notify_waiters();
     }
 }
 
@@ -215,30 +215,30 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_fill_waits_for_room_and_is_given_up_without() {
-        let room = Room::default();
-        room.set_limit(Some(100_000));
-        room.measured(60_000);
-        let mut claim = room.claim();
+        let budget = StoreBudget::default();
+        budget.set_limit(Some(100_000));
+        budget.measured(60_000);
+        let mut claim = budget.claim();
         claim.add(0, 30_000).await.unwrap();
-        assert!(room.is_tight() && !room.take(1));
+        assert!(budget.is_tight() && !budget.take(1));
         let freed = async {
-            room.is_short().await;
-            room.measured(20_000);
+            budget.is_short().await;
+            budget.measured(20_000);
         };
         let (added, ()) = tokio::join!(claim.add(0, 40_000), freed);
         added.unwrap();
-        assert_eq!(room.used(), 90_000);
-        assert_eq!(claim.add(1, 11_000).await, Err(NoRoom(81_000 + super::super::OBJECT_BYTES as u64)));
+        assert_eq!(budget.used(), 90_000);
+        assert_eq!(claim.add(1, 11_000).await, Err(OverBudget(81_000 + super::super::OBJECT_BYTES as u64)));
         drop(claim);
-        assert_eq!(room.used(), 20_000);
-        assert!(room.take(1) && room.used() == 20_001);
+        assert_eq!(budget.used(), 20_000);
+        assert!(budget.take(1) && budget.used() == 20_001);
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_two_fills_that_hinder_each_other_one_is_given_up() {
-        let room = Room::default();
-        room.set_limit(Some(100_000));
-        let [mut first, mut second] = [room.claim(), room.claim()];
+        let budget = StoreBudget::default();
+        budget.set_limit(Some(100_000));
+        let [mut first, mut second] = [budget.claim(), budget.claim()];
         first.add(0, 50_000).await.unwrap();
         second.add(0, 50_000).await.unwrap();
         let first = async move {
@@ -247,35 +247,35 @@ mod tests {
             added
         };
         let (first, second) = tokio::join!(first, second.add(0, 40_000));
-        assert_eq!((first, second), (Err(NoRoom(90_000)), Ok(())));
+        assert_eq!((first, second), (Err(OverBudget(90_000)), Ok(())));
     }
 
     #[test]
     fn what_is_left_of_a_store_counts_while_a_response_has_it() {
-        let room = Room::default();
-        room.set_limit(Some(1_000_000));
-        let leaf = Arc::new(Leaf::new(Vec::new(), room.clone()));
+        let budget = StoreBudget::default();
+        budget.set_limit(Some(1_000_000));
+        let leaf = Arc::new(Leaf::new(Vec::new(), budget.clone()));
         leaf.joined(WHOLE, |_| Some(vec![0; 70_000].into()));
-        room.measured(0);
+        budget.measured(0);
         let part = |leaf: &Arc<Leaf>| -> Weak<dyn Measured> { Arc::<Leaf>::downgrade(leaf) };
-        room.leave([part(&leaf)].into_iter());
-        assert_eq!(room.used(), 0, "only the store had it");
+        budget.leave([part(&leaf)].into_iter());
+        assert_eq!(budget.used(), 0, "only the store had it");
         let response = leaf.clone();
-        room.leave([part(&leaf)].into_iter());
+        budget.leave([part(&leaf)].into_iter());
         drop(leaf);
-        room.measured(0);
-        assert_eq!((room.used(), room.used_by_stores()), (70_000, 0));
+        budget.measured(0);
+        assert_eq!((budget.used(), budget.used_by_stores()), (70_000, 0));
         drop(response);
-        room.measured(0);
-        assert_eq!(room.used(), 0);
+        budget.measured(0);
+        assert_eq!(budget.used(), 0);
     }
 
     #[tokio::test]
     async fn without_a_limit_there_is_always_room() {
-        let room = Room::default();
-        room.charge(usize::MAX / 2);
-        let mut claim = room.claim();
+        let budget = StoreBudget::default();
+        budget.charge(usize::MAX / 2);
+        let mut claim = budget.claim();
         claim.add(1, usize::MAX / 4).await.unwrap();
-        assert!(room.limit().is_none() && !room.is_tight() && room.take(1));
+        assert!(budget.limit().is_none() && !budget.is_tight() && budget.take(1));
     }
 }
