@@ -33,11 +33,14 @@ async fn compressed_pods_are_answered_as_others() {
     let pods: serde_json::Value = serde_json::from_str(pods.text()).unwrap();
     let of = |at: usize, field: &str| pods["items"][at]["metadata"][field].as_str().unwrap().to_owned();
     let one = format!("/api/v1/namespaces/{}/pods/{}", of(7, "namespace"), of(7, "name"));
+    let node = pods["items"][7]["spec"]["nodeName"].as_str().unwrap();
     let version = world.sim.revision();
     for path in [
         "/api/v1/pods?resourceVersion=0".to_owned(),
         "/api/v1/pods?resourceVersion=0&pretty=true".to_owned(),
         "/api/v1/pods?resourceVersion=0&labelSelector=!no-such-label".to_owned(),
+        // A few objects of many blocks.
+        format!("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName={node}"),
         format!("/api/v1/pods?resourceVersion={version}&resourceVersionMatch=NotOlderThan&limit=60"),
         format!("/api/v1/pods?resourceVersion={version}&resourceVersionMatch=Exact"),
         format!("/api/v1/namespaces/{}/pods?resourceVersion=0", of(0, "namespace")),

@@ -89,7 +89,11 @@ impl Form {
         let Self::Whole(shape) = self else {
             return Ok(LeafChunk { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
         };
-        let objects = &leaf.objects()[at..];
+        let mut objects = &leaf.objects()[at..];
+        // The objects of a selection may all be in different blocks: a piece takes the time of one of these.
+        if leaf.is_private() {
+            objects = objects.chunk_by(|one, next| one.is_beside(next)).next().unwrap_or_default();
+        }
         Ok(match list::items_within(objects, shape, PIECE) {
             0 => match objects.first() {
                 Some(large) => {

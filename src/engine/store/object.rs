@@ -88,6 +88,14 @@ impl Object {
         self.tail.block().is_some()
     }
 
+    /// Whether both are in the same block, which is inflated once for them, or both are text.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (self.block(), other.block()) {
+            (Some(one), Some(other)) => Arc::ptr_eq(&one, &other),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+
     /// The memory for labels beyond those of usual objects, which [`super::OBJECT_BYTES`] includes.
     pub(super) fn unusual_bytes(&self) -> usize {
         const USUAL: usize = 1 << 10;

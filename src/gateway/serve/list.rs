@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, mem, sync::Arc};
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::{
@@ -151,10 +152,19 @@ async fn selected(
         }
         return in_chunks(read, form, leaves, position, pretty, work).await;
     }
-    let items = form.items(objects.iter()).map_err(|_| ForwardReason::Representation)?;
-    let envelope = read.envelope(&form);
-    let list = [envelope.head(position, items.len()), items.clone(), envelope.tail(position, items.len())].concat();
-    Ok(Body::json(list.into(), pretty))
+    let (separator, mut parts) = (Bytes::from_static(&b","[..form.separator_len()]), vec![Bytes::new()]);
+    // Usually a single run; but each object may be in another compressed block.
+    for run in objects.chunk_by(|one, next| one.is_beside(next)) {
+        if parts.len() > 1 {
+            work.pause().await?;
+            parts.push(separator.clone());
+        }
+        parts.push(form.items(run.iter()).map_err(|_| ForwardReason::Representation)?);
+    }
+    let (envelope, items_len) = (read.envelope(&form), parts.iter().map(Bytes::len).sum());
+    parts[0] = envelope.head(position, items_len);
+    parts.push(envelope.tail(position, items_len));
+    Ok(Body::json(parts.concat().into(), pretty))
 }
 
 /// The leaves of a selected list.

@@ -153,6 +153,19 @@ mod tests {
         sizes.iter().enumerate().map(object).collect()
     }
 
+    #[test]
+    fn a_piece_of_a_selected_list_inflates_one_block() {
+        let (objects, form) = (objects(&[1000; 6]), Form::Whole(Shape::Custom));
+        for neighbours in objects.chunks(2) {
+            form.compress(&Leaf::of(neighbours.to_vec()));
+        }
+        let leaf = Arc::new(Leaf::of(objects.clone()));
+        let items_len = form.leaf_items_len(&leaf).unwrap();
+        let mut list = ListBody::new(Bytes::new(), Bytes::new(), vec![leaf], items_len, form.clone(), false);
+        let pieces: Vec<_> = std::iter::from_fn(|| list.next()).collect();
+        assert_eq!((pieces.len(), pieces.concat()), (3, form.items(objects.iter()).unwrap().to_vec()));
+    }
+
     /// A client that does not read holds what it was sent: of an object of any size, no copy.
     #[test]
     fn a_large_object_is_sent_from_the_bytes_of_the_store() {
