@@ -89,12 +89,13 @@ impl Form {
         let Self::Whole(shape) = self else {
             return Ok(LeafChunk { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
         };
-        let mut objects = &leaf.objects()[at..];
+        let objects = &leaf.objects()[at..];
+        let mut count = list::items_within(objects, shape, PIECE);
         // The objects of a selection may all be in different blocks: a piece takes the time of one of these.
         if leaf.is_private() {
-            objects = objects.chunk_by(|one, next| one.is_beside(next)).next().unwrap_or_default();
+            count = objects[..count].chunk_by(|one, next| one.is_beside(next)).next().map_or(0, <[_]>::len);
         }
-        Ok(match list::items_within(objects, shape, PIECE) {
+        Ok(match count {
             0 => match objects.first() {
                 Some(large) => {
                     large.thaw(thaw);
