@@ -181,6 +181,10 @@ async fn rights_that_an_api_server_knows_a_moment_after_its_start_are_found_with
 #[tokio::test]
 async fn the_namespaces_of_one_resource_are_bounded() {
     let world = granted(&["a", "b", "c"], |config| config.cache.scopes_per_resource = 2).await;
+    // Namespaces that are invented keep no place.
+    for invented in ["x", "y", "z"] {
+        world.assert_same(&list(invented), &forwarded("gateway_forbidden")).await;
+    }
     for namespace in ["a", "b"] {
         world.assert_same(&list(namespace), &Route::Served).await;
     }

@@ -1,6 +1,6 @@
 //! What is cached, and for how long: `cache`.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::{CollectionScope, GroupResource};
 use crate::config::builtin::{built_in, is_version};
@@ -213,9 +213,11 @@ impl CacheConfig {
                     "another scope, or the name of the resource alone",
                 );
             }
-            if namespaces.len() > self.scopes_per_resource {
+            let earlier = self.prewarm[..=index].iter().filter(|other| other.resource == *resource);
+            let all: BTreeSet<_> = earlier.flat_map(|other| &other.namespaces).collect();
+            if !namespaces.is_empty() && all.len() > self.scopes_per_resource {
                 let most = self.scopes_per_resource;
-                let found = format!("{} namespaces are more than cache.scopesPerResource", namespaces.len());
+                let found = format!("{} namespaces of {resource} are more than cache.scopesPerResource", all.len());
                 fields.problem(&format!("{place}.namespaces"), &found, &format!("at most {most} of them"));
             }
         }

@@ -318,8 +318,12 @@ impl Cachers {
         let is_sibling = |other: &StoreKey| {
             !other.scope.is_cluster() && (&other.resource, other.encoding) == (&key.resource, key.encoding)
         };
+        // One that was refused has no data, and is gone soon: namespaces that clients invent keep no place.
+        let is_refused = |other: &Entry| matches!(other.instance(), Err(NotCached::Forbidden));
+        let taken = |other: &StoreKey, entry: &Entry| is_sibling(other) && !is_refused(entry);
         if !key.scope.is_cluster()
-            && self.shared.entries.iter().filter(|entry| is_sibling(entry.key())).count() >= scopes.per_resource
+            && self.shared.entries.iter().filter(|entry| taken(entry.key(), entry.value())).count()
+                >= scopes.per_resource
         {
             limit_reached("scopes_per_resource");
             return NotCached::TooManyScopes;
