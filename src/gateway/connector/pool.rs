@@ -35,7 +35,12 @@ pub(super) const IDLE_CONNECTIONS_MAX: usize = 8;
 /// A quiet HTTP/2 connection is pinged at this interval, and given up if the ping is not answered in time.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum size of an answer's headers, in bytes. Warnings of many deprecated fields need more than hyper's 16 KiB.
+/// What an HTTP/1.1 connection keeps for reading, and the maximum size of an answer's headers on it, in bytes. Once a
+/// fast answer has grown the buffer, it stays with the connection, also while that is idle or has a watch: memory that
+/// no budget counts.
+pub(super) const HTTP1_BUFFER_MAX: usize = 64 << 10;
+/// Maximum size of an answer's headers over HTTP/2, in bytes. Warnings of many deprecated fields need more than hyper's
+/// 16 KiB.
 const RESPONSE_HEADERS_MAX: u32 = 256 * 1024;
 
 /// Flow-control windows of a lane, in bytes.
@@ -179,6 +184,7 @@ fn client(dialer: Dialer, settings: &PoolSettings) -> Client<Dialer, RequestBody
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_max_idle_per_host(settings.idle)
+        .http1_max_buf_size(HTTP1_BUFFER_MAX)
         .http2_initial_stream_window_size(windows.stream)
         .http2_initial_connection_window_size(windows.connection)
         .http2_keep_alive_interval(PING_INTERVAL)

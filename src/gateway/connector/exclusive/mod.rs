@@ -28,7 +28,7 @@ use tower::{Service, ServiceExt};
 pub(super) use body::ExclusiveBody;
 pub(super) use idle::IDLE_TIMEOUT;
 
-use super::{BoxError, RequestBody, dialer::Dialer};
+use super::{BoxError, RequestBody, dialer::Dialer, pool::HTTP1_BUFFER_MAX};
 use connection::Connection;
 use idle::Idle;
 
@@ -96,7 +96,7 @@ impl Shared {
     async fn connect(&self, address: Uri) -> Result<Box<Connection>, BoxError> {
         let stream = self.dialer.clone().oneshot(address).await?;
         let breaks = stream.breaks();
-        let (sender, driver) = http1::handshake(stream).await?;
+        let (sender, driver) = http1::Builder::new().max_buf_size(HTTP1_BUFFER_MAX).handshake(stream).await?;
         Ok(Box::new(Connection::new(sender, driver, breaks)))
     }
 
