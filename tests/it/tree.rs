@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use kube_fanout::sim::Sim;
 use serde_json::json;
@@ -14,8 +15,9 @@ use tokio::{
 };
 
 use crate::harness::{
-    Gateway, Route,
-    process::{Process, in_front_of},
+    Gateway, Informer, Route, Selection, World,
+    process::{Process, ask, in_front_of},
+    upstream::{pod, pods},
     within,
 };
 
@@ -27,8 +29,8 @@ const LAYERS: u64 = 3;
 
 /// Three gateways in a row in front of an API server.
 struct Layers {
-    _upper: Process,
-    _middle: (Child, PathBuf, TempDir),
+    upper: Process,
+    middle: (Child, PathBuf, TempDir),
     lower: Gateway,
     _relays: JoinSet<()>,
 }
@@ -39,7 +41,7 @@ impl Layers {
         let mut relays = JoinSet::new();
         let middle = in_front_of(&relay(&mut relays, upper.client.clone()).await).await;
         let lower = Gateway::start(&relay(&mut relays, middle.2.path().join("client.sock")).await).await;
-        Self { _upper: upper, _middle: middle, lower, _relays: relays }
+        Self { upper, middle, lower, _relays: relays }
     }
 }
 
@@ -61,7 +63,7 @@ async fn relay(relays: &mut JoinSet<()>, socket: PathBuf) -> String {
 #[tokio::test]
 async fn most_recent_watch_lists_are_answered_by_the_lowest_gateway() {
     let sim = Sim::new();
-    let Layers { lower, _upper, _middle, _relays } = Layers::start(&sim).await;
+    let Layers { lower, upper: _upper, middle: _middle, _relays } = Layers::start(&sim).await;
     lower.warm("/api/v1/pods").await;
     // What no watch of pods shows: the versions in memory are behind upstream's.
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}});
@@ -84,4 +86,84 @@ async fn most_recent_watch_lists_are_answered_by_the_lowest_gateway() {
         assert_eq!(route, Route::Served, "{rest}");
     }
     stopping.drained().await;
+}
+
+/// The value of the series of pods with these further labels.
+fn value(metrics: &str, name: &str, labels: &str) -> u64 {
+    let is_wanted = |row: &&str| row.starts_with(&format!(r#"{name}{{resource="pods""#)) && row.contains(labels);
+    metrics.lines().filter(is_wanted).map(|row| row.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+}
+
+/// The API server has forgotten everything, as when it was started again.
+#[tokio::test]
+async fn a_bridge_goes_down_through_all_layers() {
+    let sim = Sim::new();
+    let Layers { lower, upper, middle, _relays } = Layers::start(&sim).await;
+    for name in ["b", "c"] {
+        sim.create(pod("default", name, "x")).unwrap();
+    }
+    lower.warm("/api/v1/pods").await;
+    let mut everything = Informer::new(lower.client.clone(), sim.clone(), Selection::pods());
+    let mut of_app = Informer::new(lower.client.clone(), sim.clone(), Selection::pods().of_app("x"));
+    everything.catch_up().await;
+    of_app.catch_up().await;
+    sim.hold_watches(Some("pods"));
+    sim.delete(&pods(), "default/b").unwrap();
+    sim.create(pod("default", "new", "x")).unwrap();
+    sim.create(pod("default", "fleeting", "x")).unwrap();
+    sim.delete(&pods(), "default/fleeting").unwrap();
+    sim.update(pod("default", "c", "y")).unwrap();
+    sim.forget_history();
+    sim.cut_watches(Some("pods"));
+    everything.catch_up().await;
+    of_app.catch_up().await;
+    sim.create(pod("default", "later", "x")).unwrap();
+    everything.catch_up().await;
+    of_app.catch_up().await;
+    for informer in [everything, of_app] {
+        assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
+    }
+    let metrics = [upper.admin("/metrics").await, ask(&middle.1, "/metrics").await];
+    let counts = |name, labels| metrics.each_ref().map(|metrics| value(metrics, name, labels));
+    // Only the upper gateway was filled again, and no watch of a gateway below was forwarded.
+    assert_eq!(counts("kube_fanout_cache_bridges_total", r#"outcome="made""#), [1, 1]);
+    assert!(!metrics.concat().contains(r#"reason="before_fill""#));
+    lower.stop().drained().await;
+}
+
+/// What a gateway asks for to learn how far the API server is.
+const HEAD: &str = "/api/v1/pods?limit=1";
+
+#[tokio::test]
+async fn gateways_that_ask_how_far_the_api_server_is_cost_it_one_answer() {
+    let world = World::start().await;
+    for name in ["a", "b"] {
+        world.create_pod("default", name, "x");
+    }
+    world.gateway.warm("/api/v1/pods").await;
+    let ask = || world.client().request("GET", HEAD, &[("via", "1.1 kube-fanout-below")], Bytes::new());
+    let before = world.sim.counts().requests("list", "pods");
+    world.sim.hold_requests("list", "pods");
+    let herd = join_all((0..HERD).map(|_| ask()));
+    let released = async {
+        within("the first question", world.sim.until(|counts| counts.requests("list", "pods") > before)).await;
+        world.create_pod("default", "c", "x");
+        world.sim.release_requests();
+    };
+    let (answers, ()) = tokio::join!(herd, released);
+    let (status, expected) = world.directly(HEAD).await;
+    for answer in answers {
+        assert_eq!((answer.status.as_u16(), answer.text()), (status, expected.as_str()));
+        assert_eq!(answer.route, Route::Served);
+    }
+    // Those that came while the first question was under way share the second one. One more was asked directly.
+    assert!((1..=3).contains(&(world.sim.counts().requests("list", "pods") - before)));
+    // Other clients, and other questions, are forwarded as before.
+    world.assert_same(HEAD, &Route::Forwarded("most_recent".to_owned())).await;
+    for other in ["/api/v1/pods?limit=2", "/api/v1/namespaces/default/pods?limit=1", "/api/v1/pods?limit=1&pretty=true"]
+    {
+        let answer = world.client().request("GET", other, &[("via", "1.1 kube-fanout-below")], Bytes::new()).await;
+        assert_eq!(answer.route, Route::Forwarded("most_recent".to_owned()), "{other}");
+        assert_eq!(answer.text(), world.directly(other).await.1, "{other}");
+    }
 }

@@ -72,7 +72,7 @@ pub async fn backfill_state<L: ListWatch>(
 /// Reads the events of one watch. Returns whether there are no more before the fill.
 async fn watched<L: ListWatch>(upstream: &L, schema: &Schema, backfill: &mut Backfill) -> Result<bool, NoBackfill> {
     let before = backfill.reached();
-    let request = WatchRequest { from: WatchFrom::After(before), seconds: WATCH_SECONDS };
+    let request = WatchRequest { seconds: WATCH_SECONDS, ..WatchRequest::new(WatchFrom::After(before)) };
     let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
     loop {
         match events.next(schema, SILENCE_MAX).await? {

@@ -1,19 +1,19 @@
 //! Decides whether a store that had to be filled again can stay in use. Then its watches stay open and are sent the
 //! difference (the manual's chapter `consistency`, "The bridge").
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
-    Machine,
-    fill::{Head, State},
+    ByteStream, EventStream, Failure, Machine, UpstreamEvent,
+    fill::{Head, INITIAL_BYTES_MAX, State},
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{Change, NotBridged, Schema, Writer},
+    store::{Change, ChangeKind, NotBridged, Object, Schema, Writer},
 };
-use base::apimachinery::{Provenance, ResourceVersion};
+use base::apimachinery::{ObjectKey, Provenance, ResourceVersion};
 
 /// The difference between the old state of a store and the one that it was filled with again.
 #[derive(Debug)]
@@ -63,6 +63,34 @@ pub(super) struct Refill<S> {
     pub(super) server: Option<String>,
     pub(super) provenance: Option<Provenance>,
     pub(super) began: Instant,
+}
+
+/// Objects that differ from those before a bridge; `None`: gone.
+type Changed = BTreeMap<ObjectKey, Option<Arc<Object>>>;
+
+/// Reads a bridge of a gateway, behind the bookmark that begins it, and the first event behind it.
+///
+/// The gateway sends the changes up to the gap, and then the difference up to `to`. Both together are taken for one
+/// difference: that the gap may begin earlier is as if the store had not got that far.
+pub(super) async fn read<S: ByteStream>(
+    events: &mut EventStream<S>,
+    schema: &Schema,
+    to: ResourceVersion,
+    silence: Duration,
+) -> Result<(Changed, UpstreamEvent), Failure> {
+    let (mut changed, mut claim, mut left) = (Changed::new(), schema.budget().claim(), INITIAL_BYTES_MAX);
+    loop {
+        match events.next(schema, silence).await?.ok_or(Failure::Unavailable)? {
+            UpstreamEvent::Change { kind, object, line } if object.version <= to => {
+                left = left.checked_sub(line.len()).ok_or(Failure::Expired)?;
+                claim.add(1, line.len()).await?;
+                let key = object.key.clone();
+                changed.insert(key, (kind != ChangeKind::Deleted).then(|| Arc::new(object)));
+            }
+            UpstreamEvent::Bookmark { version, .. } if version < to => {}
+            behind @ (UpstreamEvent::Change { .. } | UpstreamEvent::Bookmark { .. }) => return Ok((changed, behind)),
+        }
+    }
 }
 
 impl<S> Refill<S> {

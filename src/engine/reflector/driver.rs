@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::{
     Action, Bridged, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine,
     NoPeers, Peers, Seen, Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
-    bridge::Refill,
+    bridge::{self, Refill},
     fill::{self, Head, State, head_version},
     machine::Next,
     peer_fill::{self, Expected},
@@ -326,10 +326,30 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     }
 
     async fn watch(&mut self, after: ResourceVersion) -> Input {
-        match self.upstream.watch(WatchRequest::new(WatchFrom::After(after))).await {
+        let request = WatchRequest { accepts_bridge: true, ..WatchRequest::new(WatchFrom::After(after)) };
+        match self.upstream.watch(request).await {
             Ok(stream) => self.read(EventStream::new(stream, self.collection.encoding)).await,
             Err(failure) => self.ended(Some(failure), Duration::ZERO),
         }
+    }
+
+    /// Reads a bridge of a gateway up to that version, and makes it one of the store. Without it, the store has to be
+    /// filled again.
+    async fn cross(&mut self, events: &mut EventStream<L::Stream>, to: ResourceVersion) -> Result<(), Failure> {
+        let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
+        let silence = self.machine.health().silence_max();
+        let (changed, behind) = bridge::read(events, writer.schema(), to, silence).await?;
+        let from = writer.progress();
+        let changes = match self.settings.bridges {
+            true => writer.bridge_changed(&changed, to).map_err(Unbridged::from),
+            false => Err(Unbridged::Off),
+        };
+        let changes = changes.map_err(|why| {
+            self.sink.unbridged(&why);
+            Failure::Expired
+        })?;
+        self.sink.bridged(Bridged { from, to, changes, bookmark: None }, self.machine.health());
+        self.apply(behind)
     }
 
     /// Applies the events of a watch until it ends.
@@ -349,7 +369,14 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             match event {
                 Ok(Some(event)) => {
                     told = Instant::now();
-                    if let Err(failure) = self.apply(event) {
+                    // After the initial events only gateways send such a bookmark: it begins a bridge.
+                    let applied = match event {
+                        UpstreamEvent::Bookmark { version, initial_events_end: true, .. } => {
+                            self.cross(&mut events, version).await
+                        }
+                        UpstreamEvent::Change { .. } | UpstreamEvent::Bookmark { .. } => self.apply(event),
+                    };
+                    if let Err(failure) = applied {
                         break Some(failure);
                     }
                 }

@@ -28,7 +28,7 @@ const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes that the events of a watch-list may have up to its end bookmark: as many as a page of a list, and as a peer's
 /// state.
-const INITIAL_BYTES_MAX: usize = 4 << 30;
+pub(super) const INITIAL_BYTES_MAX: usize = 4 << 30;
 
 /// A store that holds the whole state, and what upstream's responses showed while it was filled.
 #[derive(Debug)]

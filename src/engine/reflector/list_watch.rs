@@ -22,6 +22,9 @@ pub struct WatchRequest {
     pub from: WatchFrom,
     /// How long upstream should keep the watch open (`timeoutSeconds`).
     pub seconds: u64,
+    /// Whether it may begin with a bridge of a gateway, rather than with all changes that happened: then its first
+    /// event is a bookmark that ends initial events, at the version where the bridge ends.
+    pub accepts_bridge: bool,
 }
 
 /// The range of timeouts that upstream is asked for, in seconds, as in client-go.
@@ -31,7 +34,7 @@ pub(super) const WATCH_SECONDS_MAX: u64 = 600;
 impl WatchRequest {
     /// A watch with a random timeout, so that watches do not all end at once.
     pub fn new(from: WatchFrom) -> Self {
-        Self { from, seconds: fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX) }
+        Self { from, seconds: fastrand::u64(WATCH_SECONDS_MIN..WATCH_SECONDS_MAX), accepts_bridge: false }
     }
 }
 

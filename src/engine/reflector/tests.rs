@@ -341,6 +341,46 @@ async fn an_expired_version_is_bridged_and_time_does_not_go_back() {
     assert_eq!(seen.objects(), [("ns/b".to_owned(), 13)]);
 }
 
+/// A gateway that has bridged from version 9 to 12 when its watch is resumed, and then sends `told`.
+fn bridging(told: &[String]) -> Script {
+    let first = [event("ADDED", "a", 3), event("ADDED", "b", 4), end(9)].concat();
+    Script::new(&[9, 9], [Ok(first), Ok(end(12) + &told.concat()), Ok(end(20))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_of_a_gateway_above_is_one_of_the_store() {
+    let gap = [event("DELETED", "a", 9), event("ADDED", "c", 11), event("MODIFIED", "b", 12)];
+    let bridged = "bridged from 9 to 12: Gone 9, Added 11, Modified 12, epoch 1";
+    for behind in [bookmark(12), event("MODIFIED", "c", 13)] {
+        let (seen, asked) = run(bridging(&[&gap[..], &[behind, event("MODIFIED", "b", 14)]].concat())).await;
+        assert_eq!(asked[..2], ["state None", "after 9"]);
+        assert_eq!(seen.events()[..2], ["filled at 9", bridged]);
+        assert_eq!(seen.objects()[..1], [("ns/b".to_owned(), 14)]);
+        assert_eq!(asked[2], "after 14");
+    }
+    // The changes up to the gap may be those of a watch that was behind.
+    let late = [bookmark(8), event("MODIFIED", "a", 10), event("DELETED", "a", 11), bookmark(12)];
+    let (seen, _) = run(bridging(&late)).await;
+    assert_eq!(seen.events()[..2], ["filled at 9", "bridged from 9 to 12: Gone 9, epoch 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_bridge_of_a_gateway_above_is_none() {
+    let half = [event("DELETED", "a", 9), event("ADDED", "c", 11)];
+    let (seen, asked) = run(bridging(&half)).await;
+    assert_eq!(asked[..3], ["state None", "after 9", "after 9"]);
+    assert_eq!(seen.events()[..1], ["filled at 9"]);
+    assert!(!seen.events()[1..].iter().any(|told| told.contains("Added 11")), "{:?}", seen.events());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_bridges_a_store_is_filled_again_behind_one_of_a_gateway_above() {
+    let gap = [event("DELETED", "a", 9), bookmark(12)];
+    let (seen, asked) = run(Script { never_bridges: true, ..bridging(&gap) }).await;
+    assert_eq!(asked[..3], ["state None", "after 9", "state Some(9)"]);
+    assert_eq!(seen.events()[..4], ["filled at 9", "unbridged: off", "unbridged: off", "filled at 20"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn objects_that_expire_together_are_all_deleted() {
     let gone = [event("DELETED", "a", 10), event("DELETED", "c", 10), event("MODIFIED", "b", 13)].concat();

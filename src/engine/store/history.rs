@@ -253,9 +253,9 @@ impl History {
         Some(state.clone().at(version))
     }
 
-    /// Whether a gap ends after `version`.
-    pub(super) fn has_gap_behind(&self, version: ResourceVersion) -> bool {
-        self.gaps.back().is_some_and(|gap| gap.to > version)
+    /// The end of the last gap, if that is after `version`.
+    pub(super) fn gap_end_behind(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+        self.gaps.back().map(|gap| gap.to).filter(|to| *to > version)
     }
 
     /// The gap that contains `version`, whose state is therefore unknown.

@@ -1,6 +1,7 @@
 //! The store itself: one writer keeps it equal to upstream, and any number of readers use it.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
@@ -22,7 +23,7 @@ use super::{
     size::{Measured, OBJECT_BYTES, StoreSize},
     snapshot::Snapshot,
 };
-use base::apimachinery::ResourceVersion;
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Creates a store that holds `objects` and is complete up to `version`.
 pub fn store(
@@ -128,13 +129,36 @@ impl Writer {
     pub fn bridge(&mut self, objects: &Objects, version: ResourceVersion) -> Result<Vec<Arc<Change>>, NotBridged> {
         // Only the writer changes objects, so the difference, whose cost grows with their number, is computed while
         // readers continue.
-        let (before, limits) = {
-            let state = self.0.read();
-            (state.newest.clone(), state.history.limits())
-        };
+        let (before, limits) = self.newest_and_limits();
         let difference = Difference::between(&before, objects.as_slice(), version)?;
+        self.publish(&before, difference, version, limits)
+    }
+
+    /// The same for a state of which only the objects are given that may differ; `None`: gone.
+    pub fn bridge_changed(
+        &mut self,
+        changed: &BTreeMap<ObjectKey, Option<Arc<Object>>>,
+        version: ResourceVersion,
+    ) -> Result<Vec<Arc<Change>>, NotBridged> {
+        let (before, limits) = self.newest_and_limits();
+        let difference = Difference::of_changed(&before, changed, version)?;
+        self.publish(&before, difference, version, limits)
+    }
+
+    fn newest_and_limits(&self) -> (Snapshot, HistoryLimits) {
+        let state = self.0.read();
+        (state.newest.clone(), state.history.limits())
+    }
+
+    fn publish(
+        &self,
+        before: &Snapshot,
+        difference: Difference,
+        version: ResourceVersion,
+        limits: HistoryLimits,
+    ) -> Result<Vec<Arc<Change>>, NotBridged> {
         difference.within(limits)?;
-        let after = difference.apply(&before, version);
+        let after = difference.apply(before, version);
         let mut state = self.0.write();
         // A freshness proof may have advanced the store in the meantime: nothing else had happened up to that version.
         let gap = Gap { from: state.newest.version(), to: version };
@@ -213,9 +237,9 @@ impl Reader {
         self.0.read().history.after(version)
     }
 
-    /// Whether a bridged gap ends after `version`.
-    pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
-        self.0.read().history.has_gap_behind(version)
+    /// The end of the last bridged gap, if that is after `version`.
+    pub fn gap_end_behind(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+        self.0.read().history.gap_end_behind(version)
     }
 
     /// Whether `version` lies in a bridged gap: a client at that version may know objects that were created and deleted

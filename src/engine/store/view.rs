@@ -52,9 +52,9 @@ impl View {
         self.reader.after(version)
     }
 
-    /// Whether a bridged gap ends after `version`: see [`Reader::has_gap_behind`].
-    pub fn has_gap_behind(&self, version: ResourceVersion) -> bool {
-        self.reader.has_gap_behind(version)
+    /// The end of the last bridged gap behind `version`: see [`Reader::gap_end_behind`].
+    pub fn gap_end_behind(&self, version: ResourceVersion) -> Option<ResourceVersion> {
+        self.reader.gap_end_behind(version)
     }
 
     /// Whether `version` lies in a bridged gap: see [`Reader::is_in_gap`].

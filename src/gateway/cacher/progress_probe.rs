@@ -32,7 +32,7 @@ pub(super) async fn progress_probe(
     last_change: ResourceVersion,
 ) -> Result<Option<Stretch>, Failure> {
     let watched = async {
-        let request = WatchRequest { from: WatchFrom::After(start), seconds: SECONDS };
+        let request = WatchRequest { seconds: SECONDS, ..WatchRequest::new(WatchFrom::After(start)) };
         let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
         let mut behind = last_change;
         while let Some(event) = events.next(schema, MAX).await? {

@@ -1,11 +1,12 @@
-//! Detects requests that come back because upstream's address leads to the gateway itself, directly or through others.
+//! What gateways in a row tell each other in headers.
 //!
+//! Detects requests that come back because upstream's address leads to the gateway itself, directly or through others.
 //! Every request to upstream has this process's name in `Via` (RFC 9110, 7.6.3), after the names of the proxies that it
 //! has passed. An incoming request with that name was sent by this process.
 
 use std::sync::LazyLock;
 
-use http::{HeaderMap, HeaderValue, header::VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, header::VIA};
 use memchr::memmem;
 use uuid::Uuid;
 
@@ -16,6 +17,11 @@ static NAME: LazyLock<String> = LazyLock::new(|| format!("{PREFIX}{}", Uuid::new
 static VALUE: LazyLock<HeaderValue> =
     LazyLock::new(|| HeaderValue::try_from(format!("1.1 {}", *NAME)).expect("a UUID is a header value"));
 
+/// In a watch of a gateway: whether it may begin with a bridge, which the gateway takes for one (the manual's chapter
+/// `consistency`, "The bridge").
+pub const BRIDGE: HeaderName = HeaderName::from_static("kube-fanout-bridge");
+pub const ACCEPTS_BRIDGE: HeaderValue = HeaderValue::from_static("accept");
+
 /// Adds this process to `Via`.
 pub(super) fn add(headers: &mut HeaderMap) {
     headers.append(VIA, VALUE.clone());
@@ -24,6 +30,11 @@ pub(super) fn add(headers: &mut HeaderMap) {
 /// Whether another gateway sent the request, or passed it on.
 pub fn comes_from_gateway(headers: &HeaderMap) -> bool {
     names(headers, PREFIX)
+}
+
+/// Whether a gateway sent the request that takes a bridge for one, rather than for all changes that happened.
+pub fn accepts_bridge(headers: &HeaderMap) -> bool {
+    headers.get(BRIDGE) == Some(&ACCEPTS_BRIDGE)
 }
 
 fn names(headers: &HeaderMap, name: &str) -> bool {

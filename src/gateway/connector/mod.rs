@@ -49,7 +49,7 @@ pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
 pub use health::{Probe, Trouble, TroubleKind};
-pub use hop::{comes_from_gateway, has_passed};
+pub use hop::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;

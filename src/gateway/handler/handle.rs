@@ -30,10 +30,9 @@ use crate::{
     authn::{Authenticator, Requester, Weight},
     authz::Authorizer,
     cacher::Cachers,
-    connector,
     forward::Forward,
     listener::{self, Connection, Handler, LongRunning},
-    serve::{self, ForwardReason, Read, ReadConcurrency, Unanswered},
+    serve::{self, Downstream, ForwardReason, Read, ReadConcurrency, Unanswered},
     traces::Stage,
 };
 use base::{
@@ -104,7 +103,8 @@ impl Stages {
         self.accounts.can_log()?;
         let (target, verb) = (route.target, route.options.verb());
         let config = self.settings.reads();
-        let unanswerable = || route::unanswerable(&route, config.most_recent, &self.cachers);
+        let downstream = Downstream::of(request.headers());
+        let unanswerable = || route::unanswerable(&route, downstream, config.most_recent, &self.cachers);
         let grant = async |record: &mut RequestRecord, known_at| {
             record.enter(Stage::Authorize);
             self.permission.grant(context, target, known_at, Some(record), unanswerable).await
@@ -129,7 +129,6 @@ impl Stages {
         let reserved = self.accounts.reserve(verb, share, counted)?;
         let client = record.client().clone();
         let (headers, include_object) = (request.headers(), route.include_object);
-        let for_gateway = verb == ReadVerb::Watch && connector::comes_from_gateway(headers);
         let (room, turns, proofs) = (self.room.of(counted), self.turns.of(counted), self.accounts.proofs(counted));
         let read = Read {
             request: target,
@@ -138,7 +137,7 @@ impl Stages {
             representation,
             include_object,
             client,
-            for_gateway,
+            downstream,
             room,
             turns,
             proofs,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     connector,
-    serve::{self, ForwardReason, Read},
+    serve::{self, Downstream, ForwardReason, Read},
     traces::Stage,
 };
 use base::apimachinery::{ElectionRank, PEER};
@@ -128,7 +128,7 @@ impl Stages {
             representation,
             include_object: *include_object,
             client: record.client().clone(),
-            for_gateway: true,
+            downstream: Downstream::Gateway { accepts_bridge: false },
             room: self.room.of(counted),
             turns: self.turns.of(counted),
             proofs: self.accounts.proofs(counted),

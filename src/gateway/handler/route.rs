@@ -8,7 +8,7 @@ use memchr::memmem;
 use crate::{
     cacher::Cachers,
     forward,
-    serve::{self, ForwardReason, MostRecent, SMALL_ANSWER},
+    serve::{self, Downstream, ForwardReason, MostRecent, SMALL_ANSWER},
 };
 use base::apimachinery::{
     self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
@@ -185,10 +185,14 @@ pub(super) fn is_table(representation: &Representation) -> bool {
 /// `None` otherwise.
 pub(super) fn unanswerable(
     Route { target, options, representations, .. }: &Route<'_>,
+    downstream: Downstream,
     most_recent: MostRecent,
     cachers: &Cachers,
 ) -> Option<ForwardReason> {
     if !options.wants_most_recent() {
+        return None;
+    }
+    if matches!(options, ReadOptions::List(options) if downstream.asks_for_head(options)) {
         return None;
     }
     let held =

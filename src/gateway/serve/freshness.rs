@@ -156,7 +156,7 @@ mod tests {
         authz::{Attributes, Authorizer},
         cacher::{self, Cachers, Scopes, StalenessLimit},
         connector::{Connector, test_server},
-        serve::{self, ReadConcurrency},
+        serve::{self, Downstream, ReadConcurrency},
         upstream::{Discovery, Upstream},
     };
     use base::{
@@ -227,7 +227,7 @@ mod tests {
             representation: Representation::JSON,
             include_object: IncludeObject::Metadata,
             client: TopClients::default().find(b"test", Some("jane")),
-            for_gateway: false,
+            downstream: Downstream::Client,
             room: ByteBudget::undivided(u64::MAX).of(client),
             turns: turns.clone(),
             proofs: proofs.clone(),

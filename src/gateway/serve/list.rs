@@ -13,7 +13,10 @@ use super::{
     table::Writer,
 };
 use crate::authz::Permit;
-use base::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Verb};
+use base::{
+    apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, ListOptions, Representation, Verb, View},
+    fairness::UsedUp,
+};
 use engine::{
     encode::{Form, ListEnvelope, ListPosition},
     store::{Extract, Leaf, NextPage, Object, Page, Predicate, Scope},
@@ -36,6 +39,9 @@ const LEAVES_AT_ONCE: usize = 2048;
 /// Answers a list.
 pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
     let view = read.instance.view(&permit, Verb::List, &options.fields)?;
+    if read.downstream.asks_for_head(options) && has_head(read)? {
+        return head(read).await;
+    }
     let is_object = matches!(view.scope(), Scope::Object(_));
     let is_page = (options.limit.is_some() || options.continue_token.is_some()) && !is_object;
     let freshness = match &options.continue_token {
@@ -73,6 +79,21 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
         }
     };
     Ok(read.respond(StatusCode::OK, body))
+}
+
+/// Whether upstream's answer for the gateway's own question is the one to this question of a gateway below.
+fn has_head(read: &Read<'_>) -> Result<bool, ForwardReason> {
+    let Representation { encoding, view } = read.representation;
+    let is_same = view == View::Whole && read.instance.has_head_of(read.request.namespace.as_deref(), encoding);
+    Ok(is_same && !read.is_pretty(None)?)
+}
+
+/// Answers the question of a gateway below how far upstream is, with what upstream answers to the same question. All
+/// that ask at the same time cost it one answer.
+async fn head(read: &Read<'_>) -> Result<Response<Body>, Unanswered> {
+    let _place = read.proofs.take().map_err(|UsedUp| ForwardReason::MostRecent)?;
+    let page = read.instance.head().await.ok_or(ForwardReason::MostRecent)?;
+    Ok(read.respond(StatusCode::OK, Body::json(page.body, false)))
 }
 
 /// Refuses the lists for which the API server has its own rules, because a selector requires one name or one namespace

@@ -36,9 +36,9 @@ use std::{sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-use crate::cacher::Instance;
+use crate::{cacher::Instance, connector};
 use base::{
-    apimachinery::{IncludeObject, Representation, ResourceRequest},
+    apimachinery::{Freshness, IncludeObject, ListOptions, Representation, ResourceRequest},
     fairness::{ClientByteBudget, ClientShares},
     telemetry::Client,
 };
@@ -55,9 +55,7 @@ pub struct Read<'a> {
     pub include_object: IncludeObject,
     /// The client, as the status page shows it.
     pub client: Arc<Client>,
-    /// Whether the client is another gateway. It relies on getting every change, so its watches end instead of crossing
-    /// a gap.
-    pub for_gateway: bool,
+    pub downstream: Downstream,
     /// Room for what answers to this client hold for themselves. Watches take it as they need it.
     pub room: ClientByteBudget,
     /// The client's turns for the work on large responses.
@@ -65,6 +63,35 @@ pub struct Read<'a> {
     /// The client's places among the gets and lists that wait for a proof.
     pub proofs: ClientShares,
     pub config: Config,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Downstream {
+    Client,
+    /// Another gateway. It relies on getting every change, so its watches end instead of crossing a gap, unless one
+    /// begins with it, and the gateway takes a bridge for one.
+    Gateway {
+        accepts_bridge: bool,
+    },
+}
+
+impl Downstream {
+    pub fn of(headers: &HeaderMap) -> Self {
+        match connector::comes_from_gateway(headers) {
+            true => Self::Gateway { accepts_bridge: connector::accepts_bridge(headers) },
+            false => Self::Client,
+        }
+    }
+
+    /// Whether the list is the question of a gateway how far upstream is: for one object of the most recent state.
+    pub fn asks_for_head(self, options: &ListOptions) -> bool {
+        let ListOptions { freshness, limit, continue_token, labels, fields, pretty } = options;
+        self != Self::Client
+            && *freshness == Freshness::MostRecent
+            && limit.is_some_and(|limit| limit.get() == 1)
+            && (continue_token.is_none() && labels.is_empty() && fields.is_empty() && pretty.is_none())
+    }
 }
 
 /// How reads are answered.

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::{
-    Body, Config, ForwardReason, Read,
+    Body, Config, Downstream, ForwardReason, Read,
     freshness::{is_not_old, newest, state},
     watch_body::WatchBody,
 };
@@ -86,19 +86,30 @@ impl<'a> Wanted<'a> {
         let start = match after {
             None => Start::State(view.newest()),
             // A bridge between reading history and subscribing did not notify the subscription.
-            Some(version) if view.is_in_gap(version) || read.for_gateway && view.has_gap_behind(version) => {
-                return Err(ForwardReason::BeforeFill);
-            }
+            Some(version) if view.is_in_gap(version) => return Err(ForwardReason::BeforeFill),
             Some(version) => Start::After(version),
         };
-        let is_probe = read.for_gateway && bookmarks.is_some() && options.timeout.is_some_and(|time| time <= PROBE_MAX);
+        let bridged_to = after.and_then(|version| view.gap_end_behind(version));
+        let (is_gateway, accepts_bridge) = match read.downstream {
+            Downstream::Client => (false, true),
+            Downstream::Gateway { accepts_bridge } => (true, accepts_bridge && has_bookmark(bookmarks.as_ref())),
+        };
+        if bridged_to.is_some() && !accepts_bridge {
+            return Err(ForwardReason::BeforeFill);
+        }
+        let is_probe = is_gateway && bookmarks.is_some() && options.timeout.is_some_and(|time| time <= PROBE_MAX);
         let timeout = options.timeout.unwrap_or_else(|| Duration::from_secs(fastrand::u64(DEFAULT_TIMEOUT_SECONDS)));
         let options = SessionOptions { predicate, form, room: read.room.clone(), bookmarks, timeout };
         let session = Session::new(view, subscription, options, start, Instant::now());
-        let session = if read.for_gateway { session.ending_at_bridge() } else { session };
+        let session = if is_gateway { session.ending_at_bridge_behind(bridged_to) } else { session };
         let body = WatchBody::new(session, instance.clone(), permit.into_lease());
         Ok(Body::Watch(Box::new(if is_probe { body.with_proof() } else { body })))
     }
+}
+
+/// Whether a bookmark can be sent at once.
+fn has_bookmark(bookmarks: Option<&Bookmarks>) -> bool {
+    bookmarks.is_some_and(|bookmarks| matches!(bookmarks.template, Template::Known(_)))
 }
 
 fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {

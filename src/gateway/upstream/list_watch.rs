@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{Crd, FetchError, Upstream};
-use crate::connector::{RequestBody, ResponseBody};
+use crate::connector::{ACCEPTS_BRIDGE, BRIDGE, RequestBody, ResponseBody};
 use base::{
     apimachinery::{
         CollectionScope, Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View,
@@ -79,7 +79,7 @@ impl ResourceListWatch {
     pub async fn metadata_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Bytes, Failure> {
         let query = page_at(version, token);
         let answer = self.get_selected(&query, METADATA, LIST_HEADERS_MAX).await?;
-        whole(answer.into_body()).await
+        whole(answer).await
     }
 
     /// Requests the collection, or the part of it, with that query.
@@ -93,21 +93,24 @@ impl ResourceListWatch {
         accept: &'static str,
         headers_max: Duration,
     ) -> Result<http::Response<ResponseBody>, Failure> {
+        self.send(self.selected(query, accept)?, headers_max).await
+    }
+
+    /// A request for the collection, or the part of it, with that query.
+    fn selected(&self, query: &str, accept: &'static str) -> Result<Request<RequestBody>, Failure> {
         let path = self.resource.path_in(self.scope.namespace.as_deref());
         let selector = self.scope.selection.iter().map(|selection| format!("&{}", field_selector(selection)));
         let query: String = iter::once(query.to_owned()).chain(selector).collect();
-        self.get_at(&path, &query, accept, headers_max).await
+        request(&path, &query, accept)
     }
 
     /// Fails if no response, or only part of an error response, has arrived after `headers_max`.
-    async fn get_at(
+    async fn send(
         &self,
-        path: &str,
-        query: &str,
-        accept: &'static str,
+        request: Request<RequestBody>,
         headers_max: Duration,
     ) -> Result<http::Response<ResponseBody>, Failure> {
-        let answer = timeout(headers_max, self.get_untimed(path, query, accept)).await;
+        let answer = timeout(headers_max, self.send_untimed(request)).await;
         answer.unwrap_or_else(|_| {
             let resource = &self.resource;
             tracing::debug!(%resource, ?headers_max, "upstream accepted a request and did not answer in time");
@@ -115,16 +118,7 @@ impl ResourceListWatch {
         })
     }
 
-    async fn get_untimed(
-        &self,
-        path: &str,
-        query: &str,
-        accept: &'static str,
-    ) -> Result<http::Response<ResponseBody>, Failure> {
-        let request = Request::get(format!("{path}?{query}"))
-            .header(header::ACCEPT, accept)
-            .body(RequestBody::Empty)
-            .map_err(|_| Failure::Malformed)?;
+    async fn send_untimed(&self, request: Request<RequestBody>) -> Result<http::Response<ResponseBody>, Failure> {
         let response = self.upstream.send(request).await.map_err(|error| {
             tracing::debug!(resource = %self.resource, %error, "cannot send a request of the reflector");
             Failure::Unavailable
@@ -155,7 +149,7 @@ impl ResourceListWatch {
     /// # Errors
     /// Upstream's response is not as expected.
     pub async fn empty_table(&self) -> Result<Bytes, Failure> {
-        whole(self.get_nothing("resourceVersion=0", "", TABLE).await?.into_body()).await
+        whole(self.get_nothing("resourceVersion=0", "", TABLE).await?).await
     }
 
     /// Requests a part of the scope that has no objects: [`NO_OBJECT`], in a namespace that cannot exist if the
@@ -175,7 +169,7 @@ impl ResourceListWatch {
         let selection = selection.iter().map(|selection| format!(",{selection}"));
         let fields: String = iter::once(format!("metadata.name={NO_OBJECT}{labels}")).chain(selection).collect();
         let query = format!("{query}&{}", field_selector(&fields));
-        self.get_at(&self.resource.path_in(namespace), &query, accept, HEADERS_MAX).await
+        self.send(request(&self.resource.path_in(namespace), &query, accept)?, HEADERS_MAX).await
     }
 
     /// Whether upstream accepts a request for nothing.
@@ -197,6 +191,14 @@ pub struct ListWatchStream {
 }
 
 impl ListWatchStream {
+    fn list(answer: http::Response<ResponseBody>) -> Self {
+        Self { body: answer.into_body(), left: Some(LIST_BYTES_MAX) }
+    }
+
+    fn watch(answer: http::Response<ResponseBody>) -> Self {
+        Self { body: answer.into_body(), left: None }
+    }
+
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, Failure>> {
         let frame = match self.left {
             None => self.body.frame().await,
@@ -242,12 +244,11 @@ impl ListWatch for ResourceListWatch {
             // With a limit, an API server may read all objects from its storage to select some.
             Some(_) => from,
         };
-        Ok(ListWatchStream { body: self.get(&query, LIST_HEADERS_MAX).await?.into_body(), left: Some(LIST_BYTES_MAX) })
+        Ok(ListWatchStream::list(self.get(&query, LIST_HEADERS_MAX).await?))
     }
 
     async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<ListWatchStream, Failure> {
-        let answer = self.get(&page_at(version, token), LIST_HEADERS_MAX).await?;
-        Ok(ListWatchStream { body: answer.into_body(), left: Some(LIST_BYTES_MAX) })
+        Ok(ListWatchStream::list(self.get(&page_at(version, token), LIST_HEADERS_MAX).await?))
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<ListWatchStream, Failure> {
@@ -260,7 +261,11 @@ impl ListWatch for ResourceListWatch {
         };
         let seconds = request.seconds;
         let query = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{from}");
-        Ok(ListWatchStream { body: self.get(&query, HEADERS_MAX).await?.into_body(), left: None })
+        let mut asked = self.selected(&query, accept(self.encoding))?;
+        if request.accepts_bridge {
+            asked.headers_mut().insert(BRIDGE, ACCEPTS_BRIDGE);
+        }
+        Ok(ListWatchStream::watch(self.send(asked, HEADERS_MAX).await?))
     }
 
     async fn head(&self) -> Result<ListPage, Failure> {
@@ -268,8 +273,8 @@ impl ListWatch for ResourceListWatch {
             None => self.get("limit=1", HEADERS_MAX).await?,
             Some(_) => self.get_nothing("limit=1", "", accept(self.encoding)).await?,
         };
-        let (head, body) = answer.into_parts();
-        Ok(ListPage { body: whole(body).await?, warnings: warnings(&head.headers) })
+        let warnings = warnings(answer.headers());
+        Ok(ListPage { body: whole(answer).await?, warnings })
     }
 
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
@@ -283,8 +288,7 @@ impl ListWatch for ResourceListWatch {
 
     async fn watch_nothing(&self) -> Result<ListWatchStream, Failure> {
         let query = format!("{WATCH_LIST}&timeoutSeconds={NOTHING_SECONDS}");
-        let answer = self.get_nothing(&query, "", accept(self.encoding)).await?;
-        Ok(ListWatchStream { body: answer.into_body(), left: None })
+        Ok(ListWatchStream::watch(self.get_nothing(&query, "", accept(self.encoding)).await?))
     }
 
     async fn server(&self, since: Instant) -> Option<String> {
@@ -312,6 +316,11 @@ impl ListWatch for ResourceListWatch {
     }
 }
 
+fn request(path: &str, query: &str, accept: &'static str) -> Result<Request<RequestBody>, Failure> {
+    let request = Request::get(format!("{path}?{query}")).header(header::ACCEPT, accept);
+    request.body(RequestBody::Empty).map_err(|_| Failure::Malformed)
+}
+
 /// The parameters of a page of a list at exactly that version: the first one, or the one that the token continues with.
 fn page_at(version: ResourceVersion, token: Option<&str>) -> String {
     let first = || format!("resourceVersion={version}&resourceVersionMatch=Exact");
@@ -328,8 +337,8 @@ fn field_selector(fields: &impl fmt::Display) -> String {
 }
 
 /// The body of a page that is small enough to be one piece.
-async fn whole(body: ResponseBody) -> Result<Bytes, Failure> {
-    let mut stream = ListWatchStream { body, left: Some(LIST_BYTES_MAX) };
+async fn whole(answer: http::Response<ResponseBody>) -> Result<Bytes, Failure> {
+    let mut stream = ListWatchStream::list(answer);
     let mut whole = Vec::new();
     while let Some(bytes) = stream.next().await {
         whole.extend_from_slice(&bytes?);

@@ -40,7 +40,7 @@ async fn a_first_watch_list_is_most_recent_and_later_ones_no_older_than_what_was
             "&resourceVersion=7&resourceVersionMatch=NotOlderThan"
         };
         assert!(list.starts_with(format!("GET /api/v1/pods?limit=500{rule} ").as_bytes()), "{list:?}");
-        let request = WatchRequest { from: WatchFrom::State { not_older_than }, seconds: 300 };
+        let request = WatchRequest::new(WatchFrom::State { not_older_than });
         let mut watch = reflected.watch(request).await.unwrap();
         let watch = String::from_utf8(watch.next().await.unwrap().unwrap().to_vec()).unwrap();
         let rule = format!("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan{version} ");

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     encode::{self, BookmarkTemplate, Form, partial::NotPartial},
-    store::{Backlog, Change, Extract, FrameKind, Predicate, View},
+    store::{Backlog, Change, Extract, FrameKind, Gap, Predicate, View},
 };
 use base::{
     apimachinery::{ResourceVersion, Status},
@@ -140,8 +140,12 @@ pub struct Session {
     /// Whether a bookmark is sent as soon as all changes are sent: on demand, or after a bridge, since the client's
     /// version may be one that upstream has forgotten.
     owes_bookmark: bool,
-    /// Whether the client relies on getting every change, so that the watch ends instead of crossing a gap.
-    ends_at_bridge: bool,
+    /// The watch ends instead of crossing a gap that ends later: the client relies on getting every change. `None`: it
+    /// crosses all gaps.
+    crosses_until: Option<ResourceVersion>,
+    /// The end of the bridge that it is sending. A bookmark of that version follows at once, since the state there is
+    /// complete, whether the store is followed or not.
+    bridging_to: Option<ResourceVersion>,
     /// When the watch ends: its timeout, or its turn in a drain.
     deadline: Instant,
     /// The cause to report at the deadline.
@@ -185,17 +189,23 @@ impl Session {
             sent: 0,
             bookmark_at: next_bookmark(now, deadline),
             owes_bookmark: false,
-            ends_at_bridge: false,
+            crosses_until: None,
+            bridging_to: None,
             deadline,
             ends: EndCause::Deadline,
         }
     }
 
-    /// Makes the watch end instead of crossing a gap. For a client that is a gateway: its own clients may have versions
-    /// that lie in the gap.
+    /// Makes the watch end instead of crossing a gap, but for those that end at `crossed` at the latest. These are
+    /// between two bookmarks of that version, of which the first ends initial events. For a client that is a gateway:
+    /// its own clients may have versions that lie in a gap, so it has to know of each.
     #[must_use]
-    pub fn ending_at_bridge(mut self) -> Self {
-        self.ends_at_bridge = true;
+    pub fn ending_at_bridge_behind(mut self, crossed: Option<ResourceVersion>) -> Self {
+        self.crosses_until = Some(crossed.unwrap_or(self.baseline));
+        if let (Some(to), Some(Bookmarks { template: Template::Known(template), .. })) = (crossed, &self.bookmarks) {
+            self.ready.push_back(template.initial_events_end(to));
+            self.bridging_to = Some(to);
+        }
         self
     }
 
@@ -241,7 +251,7 @@ impl Session {
         }
         if self.subscription.take_bridged() {
             self.owes_bookmark = true;
-            if self.ends_at_bridge || self.view.is_in_gap(self.baseline) {
+            if self.crosses_until.is_some() || self.view.is_in_gap(self.baseline) {
                 return Step::End(EndCause::Relisted);
             }
         }
@@ -265,7 +275,8 @@ impl Session {
             };
             // The store is bridged before `Hub::bridged` notifies the watcher, so a gap may be met here first.
             let mut gaps = backlog.changes.iter().filter_map(|change| change.gap());
-            if gaps.any(|gap| self.ends_at_bridge || gap.contains(self.baseline)) {
+            let ends_at = |gap: Gap| self.crosses_until.is_some_and(|until| gap.to > until);
+            if gaps.any(|gap| ends_at(gap) || gap.contains(self.baseline)) {
                 return Step::End(EndCause::Relisted);
             }
             if let Err(NotPartial) = self.take(&backlog) {
@@ -376,6 +387,10 @@ impl Session {
             self.ready = VecDeque::new();
         }
         let Some(bookmarks) = &mut self.bookmarks else { return Step::Wait(self.deadline) };
+        if let (Some(to), Template::Known(template)) = (self.bridging_to.take(), &bookmarks.template) {
+            self.sent = 1;
+            return Step::Send(template.event(to));
+        }
         let is_due = now >= self.bookmark_at;
         if !is_due && !self.owes_bookmark {
             return Step::Wait(self.bookmark_at.min(self.deadline));
@@ -388,6 +403,10 @@ impl Session {
             return Step::Wait(self.bookmark_at.min(self.deadline));
         }
         let (version, next) = self.view.progress_and_next();
+        // The store is bridged before its watchers know.
+        if self.crosses_until.is_some_and(|until| self.view.gap_end_behind(until).is_some()) {
+            return Step::End(EndCause::Relisted);
+        }
         // A change may be in history but not announced yet; the bookmark's version would then overtake it.
         if !self.subscription.is_announced(next) || self.subscription.pending().is_some() {
             self.bookmark_at = now + BOOKMARK_RETRY;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    encode::JsonBookmark,
     fanout::{Hub, Interest},
     store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
 };
@@ -296,4 +297,58 @@ fn events_that_are_ready_together_are_joined_in_order() {
         assert!(names.is_sorted());
         assert!(pieces.iter().all(|piece| piece.ends_with('\n')));
     }
+}
+
+/// A watch of a gateway from version 1 of a store of two objects, which was bridged to these objects at version 9.
+/// Its watchers have not been told of that.
+fn below_a_bridge(after: &[(usize, usize)], accepts: bool) -> (Session, Arc<Hub>) {
+    let version = |number| ResourceVersion::new(number).unwrap();
+    let (schema, mut writer, reader) = written(2, 10);
+    let hub = Hub::new(FIRST_CHANGE, Spread::default());
+    let object_at = |(number, version): &(usize, usize)| Arc::new(object(&schema, *number, *version, 10));
+    let template = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"1"}}"#;
+    let template = BookmarkTemplate::Json(JsonBookmark::record(template).unwrap().0);
+    let bookmarks = Bookmarks { template: Template::Known(Arc::new(template)), initial_events_end: false };
+    let options = SessionOptions { bookmarks: Some(bookmarks), ..everything(&schema, room(u64::MAX)) };
+    let subscription = subscribe(&hub, &options, &schema);
+    let view = View::new(reader, Scope::Everything);
+    let mut session = Session::new(view.clone(), subscription, options, Start::After(version(1)), Instant::now());
+    if !accepts {
+        session = session.ending_at_bridge_behind(None);
+    }
+    let changes = writer.bridge(&Objects::new(after.iter().map(object_at).collect()).unwrap(), version(9)).unwrap();
+    if accepts {
+        changes.iter().for_each(|change| hub.announce(change, [None, None]));
+        session = session.ending_at_bridge_behind(view.gap_end_behind(version(1)));
+    }
+    (session, hub)
+}
+
+#[test]
+fn a_bridge_for_a_gateway_is_between_two_bookmarks_of_its_end() {
+    // Also if upstream is not followed, so that no other bookmark is sent.
+    for is_followed in [true, false] {
+        let (mut session, hub) = below_a_bridge(&[(0, 1), (2, 5)], true);
+        hub.set_followed(is_followed);
+        let now = Instant::now();
+        let sent = iter::from_fn(|| match session.step(now) {
+            Step::Send(piece) => Some(String::from_utf8(piece.to_vec()).unwrap()),
+            Step::Work | Step::Wait(_) | Step::End(_) => None,
+        });
+        let sent = sent.collect::<String>();
+        let [begin, gone, come, end] = sent.lines().collect::<Vec<_>>()[..] else { panic!("{sent}") };
+        let version = |line: &str, version: u64| line.contains(&format!(r#""resourceVersion":"{version}""#));
+        let is_end = |line: &str| line.contains("BOOKMARK") && version(line, 9);
+        assert!(is_end(begin) && begin.contains("initial-events-end"), "{begin}");
+        assert!(gone.contains("DELETED") && gone.contains("m-1") && version(gone, 1), "{gone}");
+        assert!(come.contains("ADDED") && come.contains("m-2") && version(come, 5), "{come}");
+        assert!(is_end(end) && !end.contains("initial-events-end"), "{end}");
+    }
+}
+
+#[test]
+fn no_bookmark_leads_a_gateway_past_a_bridge_that_its_watch_does_not_know_yet() {
+    let (mut session, _hub) = below_a_bridge(&[(0, 1), (1, 1)], false);
+    session.owe_bookmark();
+    assert_eq!(session.step(Instant::now()), Step::End(EndCause::Relisted));
 }

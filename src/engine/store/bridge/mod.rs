@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use super::{block::Thaw, change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
 use base::apimachinery::{ObjectKey, ResourceVersion};
@@ -70,9 +70,30 @@ impl Difference {
             let now = if order.is_ge() { new.next() } else { None };
             difference.add(before, now, to)?;
         }
-        difference.come.sort_by_key(|come| come.now.version);
-        difference.follows(gap)?;
-        Ok(difference)
+        difference.in_order(gap)
+    }
+
+    /// The same, where only the objects are given that may differ; `None`: gone.
+    pub(super) fn of_changed(
+        old: &Snapshot,
+        changed: &BTreeMap<ObjectKey, Option<Arc<Object>>>,
+        to: ResourceVersion,
+    ) -> Result<Self, NotBridged> {
+        let gap = Gap { from: old.version(), to };
+        Self::default().follows(gap)?;
+        let (mut difference, mut thaw) = (Self::default(), Thaw::default());
+        for (key, now) in changed {
+            let before = old.get(key.as_str());
+            before.inspect(|before| before.thaw(&mut thaw));
+            difference.add(before, now.as_ref(), to)?;
+        }
+        difference.in_order(gap)
+    }
+
+    fn in_order(mut self, gap: Gap) -> Result<Self, NotBridged> {
+        self.come.sort_by_key(|come| come.now.version);
+        self.follows(gap)?;
+        Ok(self)
     }
 
     fn add(

@@ -148,6 +148,17 @@ fn predicates() -> Vec<Predicate> {
     ["", "app=app-0", "app!=app-0", "app in (app-1,app-2)"].map(predicate).into()
 }
 
+/// What a store of a gateway below, which is at that step, holds once it has crossed the bridge of `above`.
+fn below(steps: &[Step], filled: usize, number: usize, above: &Reader) -> (BTreeMap<String, u64>, ResourceVersion) {
+    let (mut writer, reader) = followed(steps, filled, number);
+    let is_kept = |kind| matches!(kind, ChangeKind::Added | ChangeKind::Modified);
+    let told = changes_after(above, version(number as u64 + 1)).unwrap();
+    let told = told.iter().filter(|change| change.kind != ChangeKind::Reselected);
+    let told = told.map(|change| (change.object.key.clone(), is_kept(change.kind).then(|| change.object.clone())));
+    writer.bridge_changed(&told.collect(), above.progress()).unwrap();
+    (snapshot(&reader), reader.progress())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
@@ -185,6 +196,11 @@ proptest! {
         prop_assert!(!come.iter().any(is_loss));
         prop_assert!(come.is_sorted_by(|a, b| a.version < b.version));
         prop_assert!(come.iter().all(|change| (from + 1..=to).contains(&change.version.value())));
+
+        // A gateway below that is not further takes all of it for a bridge of its own.
+        for number in (filled..=until).filter(|_| from < to) {
+            prop_assert_eq!(below(&steps, filled, number, &reader), (snapshot(&reader), version(to)), "{}", number);
+        }
 
         for predicate in predicates() {
             let expected = selected(&state(&steps, end), &predicate);

@@ -32,8 +32,9 @@ use crate::{
     upstream::ResourceListWatch,
 };
 use base::{
-    apimachinery::{CollectionScope, FieldSelector, GroupVersionResource, Provenance, ResourceVersion, Verb},
+    apimachinery::{CollectionScope, Encoding, FieldSelector, GroupVersionResource, Provenance, ResourceVersion, Verb},
     lifecycle::Spread,
+    memo::{Join, SingleFlight},
     telemetry::CacheMetrics,
 };
 use engine::{
@@ -42,10 +43,12 @@ use engine::{
         table::{Columns, Unprintable},
     },
     fanout::Hub,
-    reflector::{Filled, Health},
+    reflector::{Failure, Filled, Health, ListPage, ListWatch},
     store::{Advance, Reader, Schema, View},
 };
 
+/// How long a gateway below waits for an answer that it shares with others. Then it gets one of its own.
+const HEAD_MAX: Duration = Duration::from_secs(1);
 /// How long a read waits for a version, as in an API server (read-path 1.1).
 const REACH_MAX: Duration = Duration::from_secs(3);
 /// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if progress probes are of
@@ -87,6 +90,8 @@ pub struct Instance {
     columns: TableColumns,
     schema_proof: SchemaProof,
     pub(super) upstream: ResourceListWatch,
+    /// One page serves all gateways that were waiting for upstream's version when it was requested.
+    heads: SingleFlight<Result<ListPage, Failure>>,
     used: Mutex<Instant>,
 }
 
@@ -142,6 +147,7 @@ impl Instance {
             envelope: ListEnvelope::new(list_kind, &resource, &reader.schema().shape),
             hub: Hub::new(next, spread),
             bookmark: Arc::new(bookmark.map_or_else(OnceLock::new, OnceLock::from)),
+            heads: SingleFlight::new(Join::BeforeItIsSent),
             used: Mutex::new(Instant::now()),
             columns: TableColumns::new(upstream.definition(), &resource),
             schema_proof: SchemaProof::new(upstream.definition(), reader.progress()),
@@ -198,6 +204,18 @@ impl Instance {
 
     pub fn schema(&self) -> &Arc<Schema> {
         self.reader.schema()
+    }
+
+    /// Upstream's answer to a list of one object of the most recent state, requested after the call; `None` if it could
+    /// not be had soon.
+    pub async fn head(&self) -> Option<ListPage> {
+        timeout(HEAD_MAX, self.heads.ask(|| self.upstream.head())).await.ok()?.ok()
+    }
+
+    /// Whether [`Self::head`] has an object of that part of the collection, in that encoding.
+    pub fn has_head_of(&self, namespace: Option<&str>, encoding: Encoding) -> bool {
+        let CollectionScope { namespace: ours, selection } = &self.scope;
+        selection.is_none() && ours.as_deref() == namespace && self.schema().shape.encoding() == encoding
     }
 
     /// Returns when the store holds everything that upstream had acknowledged before the call.
