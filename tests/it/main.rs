@@ -11,6 +11,8 @@ mod admin;
 mod arguments;
 // The audit log, and reads that cannot be logged.
 mod audit;
+// Clients that start while the API server is away.
+mod away;
 // An upstream that has forgotten the changes after the versions of open watches.
 mod bridge;
 // `kube-fanout check --online`.

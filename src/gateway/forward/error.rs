@@ -59,6 +59,12 @@ impl ForwardError {
         matches!(self, Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided))
     }
 
+    /// Whether the API server could not be reached, or was lost before it answered.
+    pub fn is_without_answer(&self) -> bool {
+        let is_lost = |error: &SendError| error.is_unreachable() || matches!(error, SendError::ConnectionLost { .. });
+        matches!(self, Self::NoAnswer(error) if is_lost(error))
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

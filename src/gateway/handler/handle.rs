@@ -13,6 +13,7 @@ use super::{
     body::Inner,
     cache_lookup,
     context::RequestContext,
+    kept_discovery::KeptDiscovery,
     pages::NamedPage,
     peer,
     permission::{Granted, Permission},
@@ -46,6 +47,9 @@ use base::{
 /// unread.
 const UNREAD_WATCH_MAX: Duration = Duration::from_secs(300);
 
+/// The reason for which discovery is answered from memory.
+const UPSTREAM_AWAY: &str = "upstream_away";
+
 /// Answers every request, from memory or from upstream. Cheap to clone: each request has a clone.
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
@@ -73,7 +77,19 @@ impl Gateway {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
-        Self(Arc::new(Stages { admission, permission, accounts, room, turns, cachers, forward, settings, journal }))
+        let discovery = KeptDiscovery::default();
+        Self(Arc::new(Stages {
+            admission,
+            permission,
+            accounts,
+            room,
+            turns,
+            cachers,
+            forward,
+            discovery,
+            settings,
+            journal,
+        }))
     }
 }
 
@@ -184,14 +200,25 @@ impl Stages {
             Weight::Usual
         };
         let requester = Requester { weight, ..requester };
+        let asked_discovery = self.discovery.asked(&request, credentials);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
-        match self.forward.send(request, credentials, requester, is_watch).await {
+        let answer = self.forward.send(request, credentials, requester, is_watch);
+        let answer = match &asked_discovery {
+            Some(asked) => match asked.answer_or_kept(answer).await {
+                Ok(answer) => answer,
+                Err(kept) => {
+                    return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
+                }
+            },
+            None => answer.await,
+        };
+        match answer {
             Ok(answer) => {
                 self.permission.authenticator.learn(credentials, *peer, answer.status());
                 let answer = match is_watch {
                     true => Relayed::watch(answer, &connection.draining, self.cachers.spread(), resumption),
-                    false => Relayed::whole(answer),
+                    false => Relayed::whole(answer, asked_discovery),
                 };
                 Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer.map(Inner::Forwarded))
             }

@@ -7,6 +7,7 @@ mod body;
 mod cache_lookup;
 mod context;
 mod handle;
+mod kept_discovery;
 mod pages;
 mod peer;
 mod permission;

@@ -13,7 +13,10 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use super::resumption::Resumption;
+use super::{
+    kept_discovery::{AskedDiscovery, KeepingDiscovery},
+    resumption::Resumption,
+};
 use crate::{forward::ForwardedBody, serve::RelayedPosition};
 use base::{
     apimachinery::{Encoding, Representation, ResponseKind, View},
@@ -26,6 +29,8 @@ pub(super) struct Relayed {
     upstream: ForwardedBody,
     /// Only for a watch whose events can be told apart.
     watch: Option<Box<Watch>>,
+    /// Only for discovery.
+    kept: Option<Box<KeepingDiscovery>>,
 }
 
 /// A watch that is relayed.
@@ -47,9 +52,10 @@ enum Drain {
 }
 
 impl Relayed {
-    /// Upstream's answer, as it is.
-    pub(super) fn whole(answer: Response<ForwardedBody>) -> Response<Self> {
-        answer.map(|upstream| Self { upstream, watch: None })
+    /// Upstream's answer, as it is. That to a question of discovery is kept.
+    pub(super) fn whole(answer: Response<ForwardedBody>, asked: Option<AskedDiscovery>) -> Response<Self> {
+        let kept = asked.and_then(|asked| asked.keep(&answer)).map(Box::new);
+        answer.map(|upstream| Self { upstream, watch: None, kept })
     }
 
     /// Upstream's answer to a watch, which ends in its turn after `draining` is cancelled, or when there is a
@@ -69,7 +75,7 @@ impl Relayed {
             let drain = Drain::Awaited(Box::pin(draining.clone().cancelled_owned()), spread.clone());
             Box::new(Watch { position, drain, resumption, is_over: false })
         });
-        answer.map(|upstream| Self { upstream, watch })
+        answer.map(|upstream| Self { upstream, watch, kept: None })
     }
 
     pub(super) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -83,7 +89,23 @@ impl Relayed {
         {
             watch.position.push(bytes);
         }
+        if self.kept.is_some() {
+            self.keep(frame.as_ref());
+        }
         Poll::Ready(frame)
+    }
+
+    /// Keeps the bytes of a frame. One that is the last is often not followed by a question for the next.
+    fn keep(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+        let bytes = match frame {
+            Some(Ok(frame)) => frame.data_ref(),
+            Some(Err(_)) => return self.kept = None,
+            None => None,
+        };
+        self.kept = self.kept.take().and_then(|mut kept| bytes.is_none_or(|bytes| kept.push(bytes)).then_some(kept));
+        if frame.is_none() || self.upstream.is_end_stream() {
+            self.kept.take().into_iter().for_each(|kept| kept.end());
+        }
     }
 
     pub(super) fn is_end_stream(&self) -> bool {

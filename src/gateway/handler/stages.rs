@@ -1,7 +1,8 @@
 //! The stages of the request path, as one value that every request shares.
 
 use super::{
-    accounting::Accounting, admission::Admission, permission::Permission, request_record::Journal, settings::Settings,
+    accounting::Accounting, admission::Admission, kept_discovery::KeptDiscovery, permission::Permission,
+    request_record::Journal, settings::Settings,
 };
 use crate::{cacher::Cachers, forward::Forward, serve::ReadConcurrency};
 use base::fairness::ByteBudget;
@@ -16,6 +17,7 @@ pub(super) struct Stages {
     pub(super) turns: ReadConcurrency,
     pub(super) cachers: Cachers,
     pub(super) forward: Forward,
+    pub(super) discovery: KeptDiscovery,
     pub(super) settings: Settings,
     pub(super) journal: Journal,
 }

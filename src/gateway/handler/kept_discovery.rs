@@ -1,0 +1,262 @@
+//! Discovery while the API server is away: what it last answered to the same question, so that clients can start.
+//!
+//! Only in `trusted` mode, where all clients ask as the gateway, so that one may see what another has seen. As long as
+//! the API server answers, every question is forwarded.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
+use tokio::time::{Instant, timeout};
+
+use crate::{authn::Credentials, forward::ForwardError, serve};
+
+/// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
+/// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
+const BYTES_MAX: u64 = 4 << 20;
+/// The maximum number of bytes of one answer.
+const ANSWER_MAX: usize = 1 << 20;
+/// The maximum number of bytes of a question.
+const QUESTION_MAX: usize = 1 << 10;
+/// What an answer takes besides its body and its question, in bytes.
+const OVERHEAD: usize = 1 << 10;
+/// How long an answer is of use: definitions that came later are missing in it.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+
+/// How long the API server may be silent before an answer that is kept is given. What does not even connect fails
+/// earlier; a frozen server answers nothing on connections that are open.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The last answers. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct KeptDiscovery(Arc<Cache<Question, Arc<Answer>, ByBytes>>);
+
+/// Path, query, and the headers on which the form of an answer depends, one per line.
+type Question = Box<[u8]>;
+
+struct Answer {
+    headers: HeaderMap,
+    body: Bytes,
+    at: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Question, Arc<Answer>> for ByBytes {
+    fn weight(&self, question: &Question, answer: &Arc<Answer>) -> u64 {
+        (question.len() + answer.body.len() + OVERHEAD) as u64
+    }
+}
+
+/// A question whose answer is kept.
+#[derive(Clone, Debug)]
+pub(super) struct AskedDiscovery {
+    kept: KeptDiscovery,
+    question: Question,
+    if_none_match: Option<HeaderValue>,
+}
+
+/// An answer on its way to the client.
+#[derive(Debug)]
+pub(super) struct KeepingDiscovery {
+    asked: AskedDiscovery,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Default for KeptDiscovery {
+    fn default() -> Self {
+        // One shard: an answer must fit into its shard's part.
+        let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
+        let options = options.expect("both capacities are given");
+        Self(Arc::new(Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default())))
+    }
+}
+
+impl KeptDiscovery {
+    /// The question of a request, if its answer is kept.
+    pub(super) fn asked<B>(&self, request: &Request<B>, credentials: &Credentials) -> Option<AskedDiscovery> {
+        let is_of_gateway = matches!(credentials, Credentials::Gateway { impersonates: false });
+        let (uri, headers) = (request.uri(), request.headers());
+        if !is_of_gateway
+            || request.method() != Method::GET
+            || !is_discovery(uri.path())
+            || headers.contains_key(header::RANGE)
+        {
+            return None;
+        }
+        let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
+        for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
+            for value in headers.get_all(name) {
+                question.push(b',');
+                question.extend_from_slice(value.as_bytes());
+            }
+            question.push(b'\n');
+        }
+        let if_none_match = headers.get(header::IF_NONE_MATCH).cloned();
+        let is_short = question.len() <= QUESTION_MAX;
+        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), if_none_match })
+    }
+}
+
+impl AskedDiscovery {
+    /// To be passed the body of upstream's answer; `None` if it is not kept.
+    pub(super) fn keep<B>(self, answer: &Response<B>) -> Option<KeepingDiscovery> {
+        let is_whole = answer.status() == StatusCode::OK;
+        is_whole.then(|| KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new() })
+    }
+
+    /// What upstream last answered.
+    pub(super) fn kept(&self) -> Option<Response<Bytes>> {
+        let answer = self.kept.0.get(&self.question).filter(|answer| answer.at.elapsed() < KEPT_FOR)?;
+        let mut response = Response::new(answer.body.clone());
+        *response.headers_mut() = answer.headers.clone();
+        if self.has(answer.headers.get(header::ETAG)) {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            *response.body_mut() = Bytes::new();
+            for of_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
+                response.headers_mut().remove(of_body);
+            }
+        }
+        response.headers_mut().remove(header::DATE);
+        response.headers_mut().insert(serve::AUDIT_ID, serve::new_audit_id(None));
+        Some(response)
+    }
+
+    /// Upstream's answer; or the one that is kept, if there is one and upstream gives none or takes too long.
+    pub(super) async fn answer_or_kept<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ForwardError>>,
+    ) -> Result<Result<T, ForwardError>, Response<Bytes>> {
+        let mut answer = Box::pin(answer);
+        let answered = timeout(SILENCE_MAX, &mut answer).await;
+        let is_away = match &answered {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => error.is_without_answer(),
+            Err(_) => true,
+        };
+        if is_away && let Some(kept) = self.kept() {
+            return Err(kept);
+        }
+        match answered {
+            Ok(answer) => Ok(answer),
+            Err(_) => Ok(answer.await),
+        }
+    }
+
+    /// Whether the client has the answer with that tag already (RFC 9110, 13.1.2).
+    fn has(&self, tag: Option<&HeaderValue>) -> bool {
+        let known = self.if_none_match.as_ref().and_then(|known| known.to_str().ok());
+        let tag = tag.and_then(|tag| tag.to_str().ok());
+        known.zip(tag).is_some_and(|(known, tag)| known.split(',').any(|known| known.trim() == tag))
+    }
+}
+
+impl KeepingDiscovery {
+    /// The next bytes. False if there are too many of them.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+        self.body.extend_from_slice(bytes);
+        self.body.len() <= ANSWER_MAX
+    }
+
+    /// The body has ended.
+    pub(super) fn end(self) {
+        let Self { asked: AskedDiscovery { kept, question, .. }, headers, body } = self;
+        kept.0.insert(question, Arc::new(Answer { headers, body: body.into(), at: Instant::now() }));
+    }
+}
+
+/// Whether it is the version, or a list of API groups, versions or resources.
+fn is_discovery(path: &str) -> bool {
+    let mut parts = path.trim_matches('/').split('/');
+    let most = match parts.next() {
+        Some("version") => 0,
+        Some("api") => 1,
+        Some("apis") => 2,
+        Some(_) | None => return false,
+    };
+    parts.count() <= most
+}
+
+impl fmt::Debug for KeptDiscovery {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("KeptDiscovery").field("bytes", &self.0.weight()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GATEWAY: Credentials = Credentials::Gateway { impersonates: false };
+
+    fn question(path: &str) -> Request<()> {
+        Request::get(path).body(()).unwrap()
+    }
+
+    #[test]
+    fn the_version_groups_and_resources_are_discovery() {
+        for path in ["/version", "/version/", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1?timeout=32s"] {
+            assert!(is_discovery(question(path).uri().path()), "{path}");
+        }
+        for path in
+            ["/", "/versions", "/version/a", "/api/v1/pods", "/apis/apps/v1/deployments", "/openapi/v2", "/livez"]
+        {
+            assert!(!is_discovery(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
+        let kept = KeptDiscovery::default();
+        let keep = |request: &Request<()>, body: &[u8]| {
+            let mut keeping = kept.asked(request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
+            let is_small = keeping.push(body);
+            is_small.then(|| keeping.end()).is_some()
+        };
+        assert!(keep(&question("/api"), b"{}"));
+        assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
+        assert_eq!(kept.asked(&question("/api"), &GATEWAY).unwrap().kept().unwrap().body(), "{}");
+        let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
+        for other in [other, question("/api?x=y"), question("/apis")] {
+            assert!(kept.asked(&other, &GATEWAY).unwrap().kept().is_none(), "{other:?}");
+        }
+        let mut post = question("/api");
+        *post.method_mut() = Method::POST;
+        for (request, credentials) in [
+            (post, GATEWAY),
+            (question(&format!("/api?{}", "x".repeat(QUESTION_MAX))), GATEWAY),
+            (question("/api"), Credentials::Gateway { impersonates: true }),
+            (question("/api"), Credentials::Passed { authorization: None, impersonates: false }),
+        ] {
+            assert!(kept.asked(&request, &credentials).is_none(), "{request:?} {credentials:?}");
+        }
+        let failed = Response::builder().status(503).body(()).unwrap();
+        assert!(kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&failed).is_none());
+    }
+
+    #[test]
+    fn all_answers_together_are_bounded() {
+        let kept = KeptDiscovery::default();
+        for number in 0..20 {
+            let request = question(&format!("/api?x={number}"));
+            let mut keeping = kept.asked(&request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
+            assert!(keeping.push(&vec![0; ANSWER_MAX]));
+            keeping.end();
+        }
+        assert!(kept.0.weight() <= BYTES_MAX && kept.0.len() >= 2, "{kept:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_of_no_use_after_a_day() {
+        let kept = KeptDiscovery::default();
+        let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
+        asked.clone().keep(&Response::new(())).unwrap().end();
+        tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
+        assert!(asked.kept().is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(asked.kept().is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! The API server is away: what clients get that start meanwhile.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, Discovery,
+    runtime::{
+        WatchStreamExt, reflector,
+        watcher::{self, watcher},
+    },
+};
+use kube_fanout::sim::Refusal;
+use tokio::task::JoinSet;
+
+use crate::harness::{Answer, Route, World, passing, until};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const QUESTIONS: [(&str, &str); 6] = [
+    ("/version", "*/*"),
+    ("/api", AGGREGATED),
+    ("/apis", AGGREGATED),
+    ("/apis", "application/json"),
+    ("/api/v1?timeout=32s", "application/json"),
+    ("/apis/apps/v1", "application/json"),
+];
+
+async fn ask(world: &World, (path, accept): (&str, &str), header: (&str, &str)) -> Answer {
+    world.client().request("GET", path, &[("accept", accept), header], Bytes::new()).await
+}
+
+#[tokio::test]
+async fn discovery_is_what_the_api_server_last_answered() {
+    let mut world = World::start().await;
+    let (plain, none) = (("accept-encoding", "identity"), Route::Served);
+    let mut before = Vec::new();
+    for question in QUESTIONS {
+        let answer = ask(&world, question, plain).await;
+        assert_eq!((answer.status.as_u16(), &answer.route), (200, &Route::Forwarded("non_resource_path".to_owned())));
+        before.push(answer);
+    }
+    world.server.kill().await;
+    for (question, before) in QUESTIONS.into_iter().zip(&before) {
+        let now = ask(&world, question, plain).await;
+        assert_eq!((now.status, now.text()), (before.status, before.text()), "{question:?}");
+        assert_eq!(now.route, none);
+        let [now, before] = [&now, before].map(|answer| {
+            let mut headers = answer.headers.clone();
+            for name in ["date", "audit-id"] {
+                headers.remove(name);
+            }
+            headers
+        });
+        assert_eq!(now, before, "{question:?}");
+    }
+    // Nothing that was not asked, and nothing for another user.
+    for (question, header) in [
+        (("/apis/batch/v1", "application/json"), plain),
+        (("/version", "application/yaml"), plain),
+        (("/version", "*/*"), ("impersonate-user", "jane")),
+        (("/version", "*/*"), ("accept-encoding", "gzip")),
+        (("/api/v1/namespaces/default/pods/a/log", "*/*"), plain),
+    ] {
+        assert_eq!(ask(&world, question, header).await.status, 503, "{question:?} {header:?}");
+    }
+    // Once the API server is back, it answers, unless it is silent.
+    world.server.start_again().await.unwrap();
+    let is_back = async || (ask(&world, QUESTIONS[0], plain).await.route != Route::Served).then_some(());
+    until("an answer of the API server", is_back).await;
+    world.sim.swallow(Refusal { verb: Some("get"), resource: None, times: None, status: 500 });
+    let now = passing(Duration::from_secs(1), ask(&world, QUESTIONS[0], plain)).await;
+    assert_eq!((now.status, now.text(), &now.route), (before[0].status, before[0].text(), &Route::Served));
+}
+
+#[tokio::test]
+async fn a_program_starts_that_has_started_before() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let client = || Client::try_from(kube::Config::new(world.client().url().parse().unwrap())).unwrap();
+    let starts = async || {
+        let version = client().apiserver_version().await.unwrap();
+        let discovery = Discovery::new(client()).run_aggregated().await.unwrap();
+        (version.git_version, discovery.groups().count())
+    };
+    let before = starts().await;
+    world.server.kill().await;
+    assert_eq!(starts().await, before);
+    // A watch-list from any version. Lists of kube-rs are most recent if they have a limit.
+    let (store, writer) = reflector::store();
+    let pods = Api::<Pod>::all(client());
+    let stream = reflector(writer, watcher(pods, watcher::Config::default().streaming_lists())).default_backoff();
+    let mut following = JoinSet::new();
+    following.spawn(stream.for_each(|event| async move { drop(event) }));
+    let has_pod = until("the pod", async || (store.state().len() == 1).then_some(()));
+    passing(Duration::from_millis(500), has_pod).await;
+}
