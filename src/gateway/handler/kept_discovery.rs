@@ -8,7 +8,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
 
 use crate::{authn::Credentials, forward::ForwardError, serve};
 
@@ -17,6 +20,8 @@ use crate::{authn::Credentials, forward::ForwardError, serve};
 const BYTES_MAX: u64 = 4 << 20;
 /// The maximum number of bytes of one answer.
 const ANSWER_MAX: usize = 1 << 20;
+/// The answers that are copied at a time while they pass: clients may be slow. Others are not kept.
+const COPIED_AT_ONCE: usize = 4;
 /// The maximum number of bytes of a question.
 const QUESTION_MAX: usize = 1 << 10;
 /// What an answer takes besides its body and its question, in bytes.
@@ -30,7 +35,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The last answers. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct KeptDiscovery(Arc<Cache<Question, Arc<Answer>, ByBytes>>);
+pub(super) struct KeptDiscovery {
+    answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
+    copies: Arc<Semaphore>,
+}
 
 /// Path, query, and the headers on which the form of an answer depends, one per line.
 type Question = Box<[u8]>;
@@ -64,6 +72,7 @@ pub(super) struct KeepingDiscovery {
     asked: AskedDiscovery,
     headers: HeaderMap,
     body: Vec<u8>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Default for KeptDiscovery {
@@ -71,7 +80,8 @@ impl Default for KeptDiscovery {
         // One shard: an answer must fit into its shard's part.
         let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
         let options = options.expect("both capacities are given");
-        Self(Arc::new(Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default())))
+        let answers = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default());
+        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)) }
     }
 }
 
@@ -104,13 +114,16 @@ impl KeptDiscovery {
 impl AskedDiscovery {
     /// To be passed the body of upstream's answer; `None` if it is not kept.
     pub(super) fn keep<B>(self, answer: &Response<B>) -> Option<KeepingDiscovery> {
-        let is_whole = answer.status() == StatusCode::OK;
-        is_whole.then(|| KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new() })
+        if answer.status() != StatusCode::OK {
+            return None;
+        }
+        let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
+        Some(KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new(), _place })
     }
 
     /// What upstream last answered.
     pub(super) fn kept(&self) -> Option<Response<Bytes>> {
-        let answer = self.kept.0.get(&self.question).filter(|answer| answer.at.elapsed() < KEPT_FOR)?;
+        let answer = self.kept.answers.get(&self.question).filter(|answer| answer.at.elapsed() < KEPT_FOR)?;
         let mut response = Response::new(answer.body.clone());
         *response.headers_mut() = answer.headers.clone();
         if self.has(answer.headers.get(header::ETAG)) {
@@ -163,8 +176,8 @@ impl KeepingDiscovery {
 
     /// The body has ended.
     pub(super) fn end(self) {
-        let Self { asked: AskedDiscovery { kept, question, .. }, headers, body } = self;
-        kept.0.insert(question, Arc::new(Answer { headers, body: body.into(), at: Instant::now() }));
+        let Self { asked: AskedDiscovery { kept, question, .. }, headers, body, .. } = self;
+        kept.answers.insert(question, Arc::new(Answer { headers, body: body.into(), at: Instant::now() }));
     }
 }
 
@@ -182,7 +195,7 @@ fn is_discovery(path: &str) -> bool {
 
 impl fmt::Debug for KeptDiscovery {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("KeptDiscovery").field("bytes", &self.0.weight()).finish_non_exhaustive()
+        formatter.debug_struct("KeptDiscovery").field("bytes", &self.answers.weight()).finish_non_exhaustive()
     }
 }
 
@@ -246,7 +259,17 @@ mod tests {
             assert!(keeping.push(&vec![0; ANSWER_MAX]));
             keeping.end();
         }
-        assert!(kept.0.weight() <= BYTES_MAX && kept.0.len() >= 2, "{kept:?}");
+        assert!(kept.answers.weight() <= BYTES_MAX && kept.answers.len() >= 2, "{kept:?}");
+    }
+
+    #[test]
+    fn few_answers_are_copied_at_a_time() {
+        let kept = KeptDiscovery::default();
+        let keep = || kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&Response::new(()));
+        let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
+        assert!(keep().is_none());
+        drop(copied);
+        assert!(keep().is_some());
     }
 
     #[tokio::test(start_paused = true)]
