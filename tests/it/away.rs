@@ -15,7 +15,7 @@ use kube::{
 use kube_fanout::sim::Refusal;
 use tokio::task::JoinSet;
 
-use crate::harness::{Answer, Route, World, passing, until};
+use crate::harness::{Answer, Route, World, passing, until, within};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 const QUESTIONS: [(&str, &str); 6] = [
@@ -72,6 +72,45 @@ async fn discovery_is_what_the_api_server_last_answered() {
     world.sim.swallow(Refusal { verb: Some("get"), resource: None, times: None, status: 500 });
     let now = passing(Duration::from_secs(1), ask(&world, QUESTIONS[0], plain)).await;
     assert_eq!((now.status, now.text(), &now.route), (before[0].status, before[0].text(), &Route::Served));
+}
+
+#[tokio::test]
+async fn memory_answers_what_it_knows_and_the_rest_is_refused() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let before = world.sim.revision();
+    world.create_pod("default", "b", "x");
+    let now = world.sim.revision();
+    world.gateway.reach("/api/v1/pods", now).await;
+    let exact = format!("/api/v1/pods?resourceVersion={before}&resourceVersionMatch=Exact");
+    let known = [
+        "/api/v1/pods?resourceVersion=0".to_owned(),
+        format!("/api/v1/pods?resourceVersion={now}&resourceVersionMatch=NotOlderThan"),
+        "/api/v1/namespaces/default/pods/a?resourceVersion=0".to_owned(),
+        exact,
+    ];
+    let mut answers = Vec::new();
+    for path in &known {
+        answers.push(world.directly(path).await);
+    }
+    world.server.kill().await;
+    for (path, (status, body)) in known.iter().zip(answers) {
+        let answer = world.client().get(path).await;
+        assert_eq!((answer.status.as_u16(), answer.text(), &answer.route), (status, &*body, &Route::Served), "{path}");
+    }
+    let mut resumed = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={before}")).await;
+    assert!(within("the change", resumed.line()).await.unwrap().unwrap().contains(r#""name":"b""#));
+    for (path, retry) in [
+        ("/api/v1/pods".to_owned(), None),
+        ("/api/v1/namespaces/default/pods/a".to_owned(), None),
+        (format!("/api/v1/pods?watch=1&resourceVersion={}", before - 1), Some("1")),
+        ("/api/v1/configmaps?resourceVersion=0".to_owned(), None),
+    ] {
+        let answer = passing(Duration::from_secs(1), world.client().get(&path)).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert_eq!(answer.headers.get("retry-after").map(|value| value.to_str().unwrap()), retry, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -35,7 +35,10 @@ use base::{
     memo::{Bound, TtlCache},
     telemetry::{limit_reached, show_limit},
 };
-use engine::store::{HistoryLimits, StoreBudget};
+use engine::{
+    reflector::StorageEvidence,
+    store::{HistoryLimits, StoreBudget},
+};
 
 /// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
@@ -157,6 +160,11 @@ impl Cachers {
         let waiting = move || Some(FILL_WAITERS_MAX - waiting.upgrade()?.waiters.available_permits());
         show_limit("fill_waiters", move || Some((waiting()? as u64, FILL_WAITERS_MAX as u64)));
         Self { shared }
+    }
+
+    /// Tells when the cluster was replaced.
+    pub fn storage(&self) -> &StorageEvidence {
+        self.shared.upstream.storage()
     }
 
     /// The version that upstream last reported: see [`Upstream::last_version`].

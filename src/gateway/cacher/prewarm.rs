@@ -23,7 +23,8 @@ pub const NO_SUCH_RESOURCE: &str =
     "the API server has no such resource; write the plural name with its group, like deployments.apps";
 pub const AGGREGATED: &str = "it is served by an aggregated API server, and such resources are not cached";
 const UNATTRIBUTED: &str = "undiscovered: the gateway may not list apiservices (apiregistration.k8s.io), which say \
-                           whether an aggregated API server serves it; grant it";
+                           whether an aggregated API server serves it; grant it, or with a Role put the group in \
+                           cache.trustedGroups";
 const NOT_LOOKED_UP: &str = "undiscovered: its API group could not be looked up";
 pub const NOT_WATCHABLE: &str = "the API server does not support list and watch for the resource";
 

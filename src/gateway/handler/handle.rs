@@ -77,7 +77,7 @@ impl Gateway {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
-        let discovery = KeptDiscovery::default();
+        let discovery = KeptDiscovery::new(cachers.storage().clone());
         Self(Arc::new(Stages {
             admission,
             permission,

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::{authn::Credentials, forward::ForwardError, serve};
+use engine::reflector::StorageEvidence;
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
 /// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
@@ -38,6 +39,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub(super) struct KeptDiscovery {
     answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
     copies: Arc<Semaphore>,
+    /// Tells when the cluster was replaced, whose answers are of no use any more.
+    storage: StorageEvidence,
 }
 
 /// Path, query, and the headers on which the form of an answer depends, one per line.
@@ -46,7 +49,7 @@ type Question = Box<[u8]>;
 struct Answer {
     headers: HeaderMap,
     body: Bytes,
-    at: Instant,
+    asked_at: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +66,7 @@ impl Weighter<Question, Arc<Answer>> for ByBytes {
 pub(super) struct AskedDiscovery {
     kept: KeptDiscovery,
     question: Question,
+    at: Instant,
     if_none_match: Option<HeaderValue>,
 }
 
@@ -75,17 +79,15 @@ pub(super) struct KeepingDiscovery {
     _place: OwnedSemaphorePermit,
 }
 
-impl Default for KeptDiscovery {
-    fn default() -> Self {
+impl KeptDiscovery {
+    pub(super) fn new(storage: StorageEvidence) -> Self {
         // One shard: an answer must fit into its shard's part.
         let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
         let options = options.expect("both capacities are given");
         let answers = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default());
-        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)) }
+        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)), storage }
     }
-}
 
-impl KeptDiscovery {
     /// The question of a request, if its answer is kept.
     pub(super) fn asked<B>(&self, request: &Request<B>, credentials: &Credentials) -> Option<AskedDiscovery> {
         let is_of_gateway = matches!(credentials, Credentials::Gateway { impersonates: false });
@@ -98,6 +100,7 @@ impl KeptDiscovery {
             return None;
         }
         let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
+        question.push(b'\n');
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             for value in headers.get_all(name) {
                 question.push(b',');
@@ -105,9 +108,9 @@ impl KeptDiscovery {
             }
             question.push(b'\n');
         }
-        let if_none_match = headers.get(header::IF_NONE_MATCH).cloned();
+        let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
-        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), if_none_match })
+        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match })
     }
 }
 
@@ -123,7 +126,8 @@ impl AskedDiscovery {
 
     /// What upstream last answered.
     pub(super) fn kept(&self) -> Option<Response<Bytes>> {
-        let answer = self.kept.answers.get(&self.question).filter(|answer| answer.at.elapsed() < KEPT_FOR)?;
+        let is_useful = |at: Instant| at.elapsed() < KEPT_FOR && !self.kept.storage.was_replaced_since(at);
+        let answer = self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))?;
         let mut response = Response::new(answer.body.clone());
         *response.headers_mut() = answer.headers.clone();
         if self.has(answer.headers.get(header::ETAG)) {
@@ -176,8 +180,8 @@ impl KeepingDiscovery {
 
     /// The body has ended.
     pub(super) fn end(self) {
-        let Self { asked: AskedDiscovery { kept, question, .. }, headers, body, .. } = self;
-        kept.answers.insert(question, Arc::new(Answer { headers, body: body.into(), at: Instant::now() }));
+        let Self { asked: AskedDiscovery { kept, question, at: asked_at, .. }, headers, body, .. } = self;
+        kept.answers.insert(question, Arc::new(Answer { headers, body: body.into(), asked_at }));
     }
 }
 
@@ -223,7 +227,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
-        let kept = KeptDiscovery::default();
+        let kept = KeptDiscovery::new(StorageEvidence::default());
         let keep = |request: &Request<()>, body: &[u8]| {
             let mut keeping = kept.asked(request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
             let is_small = keeping.push(body);
@@ -233,7 +237,11 @@ mod tests {
         assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
         assert_eq!(kept.asked(&question("/api"), &GATEWAY).unwrap().kept().unwrap().body(), "{}");
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
-        for other in [other, question("/api?x=y"), question("/apis")] {
+        // What the path of one may look like must not be the header of another.
+        let joined = question("/api?x,application/yaml");
+        assert!(keep(&joined, b"{}"));
+        let split = Request::get("/api?x").header(header::ACCEPT, "application/yaml").body(()).unwrap();
+        for other in [other, split, question("/api?x=y"), question("/apis")] {
             assert!(kept.asked(&other, &GATEWAY).unwrap().kept().is_none(), "{other:?}");
         }
         let mut post = question("/api");
@@ -252,7 +260,7 @@ mod tests {
 
     #[test]
     fn all_answers_together_are_bounded() {
-        let kept = KeptDiscovery::default();
+        let kept = KeptDiscovery::new(StorageEvidence::default());
         for number in 0..20 {
             let request = question(&format!("/api?x={number}"));
             let mut keeping = kept.asked(&request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn few_answers_are_copied_at_a_time() {
-        let kept = KeptDiscovery::default();
+        let kept = KeptDiscovery::new(StorageEvidence::default());
         let keep = || kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&Response::new(()));
         let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
         assert!(keep().is_none());
@@ -273,13 +281,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_of_no_use_after_a_day() {
-        let kept = KeptDiscovery::default();
+    async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
+        let kept = KeptDiscovery::new(StorageEvidence::default());
         let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
         assert!(asked.kept().is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(asked.kept().is_none());
+        let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
+        asked.clone().keep(&Response::new(())).unwrap().end();
+        assert!(asked.kept().is_some());
+        kept.storage.replaced();
         assert!(asked.kept().is_none());
     }
 }

@@ -290,8 +290,8 @@ impl Shared {
             report(known.failure.as_ref(), read.as_ref().err());
             if read.as_ref().is_ok_and(|table| table.hides_services) && !known.table.hides_services {
                 tracing::warn!(
-                    "no permission to list apiservices, so only the core group and custom resources are cached; \
-                     grant it (config/rbac.yaml)"
+                    "no permission to list apiservices, so only the core group, custom resources and the groups of \
+                     cache.trustedGroups are cached; grant it (config/rbac.yaml), or with a Role name the groups there"
                 );
             }
             match read {
