@@ -168,10 +168,9 @@ impl Gateway {
         lock(&self.seen).is_unread = true;
     }
 
-    /// The address of the admin port. Earlier builds, which this one may be compared with, have another message.
+    /// The address of the admin port.
     pub(crate) fn admin(&self) -> Option<String> {
-        let seen = lock(&self.seen);
-        ["serving the admin port", "admin port"].iter().find_map(|message| seen.addresses.get(*message).cloned())
+        admin(&self.seen)
     }
 
     /// How many lines of its log hold this text, the lines for requests aside.
@@ -299,7 +298,7 @@ async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
     let mut child = launch(config, seen)?;
     let started = Instant::now();
     loop {
-        if lock(seen).addresses.contains_key("serving") {
+        if lock(seen).addresses.contains_key("serving") && admin(seen).is_some() {
             return Ok(child);
         }
         if started.elapsed() > PATIENCE || child.try_wait()?.is_some() {
@@ -309,6 +308,12 @@ async fn launched(config: &Path, seen: &Arc<Mutex<Seen>>) -> Result<Child> {
         }
         sleep(POLL).await;
     }
+}
+
+/// The address of the admin port. Earlier builds, which this one may be compared with, have another message.
+fn admin(seen: &Mutex<Seen>) -> Option<String> {
+    let seen = lock(seen);
+    ["serving the admin port", "admin port"].iter().find_map(|message| seen.addresses.get(*message).cloned())
 }
 
 /// The tested build, or another one to compare it with (`KUBE_FANOUT_BINARY`).

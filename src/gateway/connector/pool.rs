@@ -22,7 +22,7 @@ use super::{
     RequestBody,
     access::{Access, Transport},
     dialer::{Dialer, Protocols},
-    exclusive::{Exclusive, IDLE_TIMEOUT},
+    exclusive::{Exclusive, HTTP1_BUFFER_MAX, IDLE_TIMEOUT},
     servers::Choice,
     slot::Slot,
     target::Target,
@@ -35,10 +35,6 @@ pub(super) const IDLE_CONNECTIONS_MAX: usize = 8;
 /// A quiet HTTP/2 connection is pinged at this interval, and given up if the ping is not answered in time.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
-/// What an HTTP/1.1 connection keeps for reading, and the maximum size of an answer's headers on it, in bytes. Once a
-/// fast answer has grown the buffer, it stays with the connection, also while that is idle or has a watch: memory that
-/// no budget counts.
-pub(super) const HTTP1_BUFFER_MAX: usize = 64 << 10;
 /// Maximum size of an answer's headers over HTTP/2, in bytes. Warnings of many deprecated fields need more than hyper's
 /// 16 KiB.
 const RESPONSE_HEADERS_MAX: u32 = 256 * 1024;

@@ -28,9 +28,14 @@ use tower::{Service, ServiceExt};
 pub(super) use body::ExclusiveBody;
 pub(super) use idle::IDLE_TIMEOUT;
 
-use super::{BoxError, RequestBody, dialer::Dialer, pool::HTTP1_BUFFER_MAX};
+use super::{BoxError, RequestBody, dialer::Dialer};
 use connection::Connection;
 use idle::Idle;
+
+/// What an HTTP/1.1 connection keeps for reading, and the maximum size of an answer's headers on it, in bytes. Once a
+/// fast answer has grown the buffer, it stays with the connection, also while that is idle or has a watch: memory that
+/// no budget counts.
+pub(super) const HTTP1_BUFFER_MAX: usize = 64 << 10;
 
 /// Opens connections, sends requests and keeps idle connections. Cheap to clone, since each request clones it.
 #[derive(Clone)]
