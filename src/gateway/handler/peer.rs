@@ -128,7 +128,8 @@ impl Stages {
             representation,
             include_object: *include_object,
             client: record.client().clone(),
-            downstream: Downstream::Gateway { accepts_bridge: false },
+            // Answered from memory or not at all: nothing is asked upstream for it.
+            downstream: Downstream::Client,
             room: self.room.of(counted),
             turns: self.turns.of(counted),
             proofs: self.accounts.proofs(counted),
