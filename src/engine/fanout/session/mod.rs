@@ -196,15 +196,15 @@ impl Session {
         }
     }
 
-    /// Makes the watch end instead of crossing a gap, but for those that end at `crossed` at the latest. These are
-    /// between two bookmarks of that version, of which the first ends initial events. For a client that is a gateway:
-    /// its own clients may have versions that lie in a gap, so it has to know of each.
+    /// Makes the watch end instead of crossing a gap, but for those that end at `crossed` at the latest, if the
+    /// template of bookmarks is known: these are between two bookmarks of that version, of which the first ends initial
+    /// events. For a client that is a gateway: its own clients may have versions in a gap, so it has to know of each.
     #[must_use]
     pub fn ending_at_bridge_behind(mut self, crossed: Option<ResourceVersion>) -> Self {
-        self.crosses_until = Some(crossed.unwrap_or(self.baseline));
+        self.crosses_until = Some(self.baseline);
         if let (Some(to), Some(Bookmarks { template: Template::Known(template), .. })) = (crossed, &self.bookmarks) {
             self.ready.push_back(template.initial_events_end(to));
-            self.bridging_to = Some(to);
+            (self.crosses_until, self.bridging_to) = (Some(to), Some(to));
         }
         self
     }
