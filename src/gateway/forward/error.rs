@@ -59,10 +59,14 @@ impl ForwardError {
         matches!(self, Self::Identity(IdentityError::NotBelieved | IdentityError::Undecided))
     }
 
-    /// Whether the API server could not be reached, or was lost before it answered.
+    /// Whether there was no connection to the API server.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::NoAnswer(error) if error.is_unreachable())
+    }
+
+    /// The same, or the connection was lost before the API server answered.
     pub fn is_without_answer(&self) -> bool {
-        let is_lost = |error: &SendError| error.is_unreachable() || matches!(error, SendError::ConnectionLost { .. });
-        matches!(self, Self::NoAnswer(error) if is_lost(error))
+        self.is_unreachable() || matches!(self, Self::NoAnswer(SendError::ConnectionLost { .. }))
     }
 
     /// Whose fault it is.

@@ -89,22 +89,24 @@ impl Relayed {
         {
             watch.position.push(bytes);
         }
-        if self.kept.is_some() {
-            self.keep(frame.as_ref());
-        }
+        self.keep(frame.as_ref());
         Poll::Ready(frame)
     }
 
     /// Keeps the bytes of a frame. One that is the last is often not followed by a question for the next.
     fn keep(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+        let Some(mut kept) = self.kept.take() else { return };
         let bytes = match frame {
             Some(Ok(frame)) => frame.data_ref(),
-            Some(Err(_)) => return self.kept = None,
+            Some(Err(_)) => return,
             None => None,
         };
-        self.kept = self.kept.take().and_then(|mut kept| bytes.is_none_or(|bytes| kept.push(bytes)).then_some(kept));
-        if frame.is_none() || self.upstream.is_end_stream() {
-            self.kept.take().into_iter().for_each(|kept| kept.end());
+        if bytes.is_some_and(|bytes| !kept.push(bytes)) {
+            return;
+        }
+        match frame.is_none() || self.upstream.is_end_stream() {
+            true => kept.end(),
+            false => self.kept = Some(kept),
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Rejection {
 pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
     // Clients must not fill the log. That upstream cannot be reached is logged once (`connector::reachable`), and so is
     // that it does not accept the front-proxy certificate.
-    if is_unreachable(error) || error.is_of_front_proxy() || error.fault() == Fault::Client {
+    if error.is_unreachable() || error.is_of_front_proxy() || error.fault() == Fault::Client {
         tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     } else {
         tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
@@ -79,11 +79,7 @@ fn status(error: &ForwardError, verb: Verb) -> Status {
 /// it reports the error, and client-go would repeat a write that may have been carried out. A watch may be repeated at
 /// once: without a number, informers would list again instead of watching again.
 fn retry_of_unreachable(error: &ForwardError, verb: Verb) -> Option<u32> {
-    (verb == Verb::Watch && (is_unreachable(error) || error.is_of_front_proxy())).then_some(RETRY_AFTER_SECONDS)
-}
-
-fn is_unreachable(error: &ForwardError) -> bool {
-    matches!(error, ForwardError::NoAnswer(error) if error.is_unreachable())
+    (verb == Verb::Watch && (error.is_unreachable() || error.is_of_front_proxy())).then_some(RETRY_AFTER_SECONDS)
 }
 
 /// The response for a status.

@@ -48,7 +48,7 @@ use engine::{
 };
 
 /// How long a gateway below waits for an answer that it shares with others. Then it gets one of its own.
-const HEAD_MAX: Duration = Duration::from_secs(1);
+const SHARED_HEAD_MAX: Duration = Duration::from_secs(1);
 /// How long a read waits for a version, as in an API server (read-path 1.1).
 const REACH_MAX: Duration = Duration::from_secs(3);
 /// How long a watch, or a read of a version from elsewhere, waits for the store's own watch if progress probes are of
@@ -209,7 +209,7 @@ impl Instance {
     /// Upstream's answer to a list of one object of the most recent state, requested after the call; `None` if it could
     /// not be had soon.
     pub async fn head(&self) -> Option<ListPage> {
-        timeout(HEAD_MAX, self.heads.ask(|| self.upstream.head())).await.ok()?.ok()
+        timeout(SHARED_HEAD_MAX, self.heads.ask(|| self.upstream.head())).await.ok()?.ok()
     }
 
     /// Whether [`Self::head`] has an object of that part of the collection, in that encoding.
