@@ -76,7 +76,7 @@ async fn discovery_is_what_the_api_server_last_answered() {
 
 #[tokio::test]
 async fn memory_answers_what_it_knows_and_the_rest_is_refused() {
-    let world = World::start().await;
+    let mut world = World::start().await;
     world.create_pod("default", "a", "x");
     world.gateway.warm("/api/v1/pods").await;
     let before = world.sim.revision();
@@ -94,6 +94,7 @@ async fn memory_answers_what_it_knows_and_the_rest_is_refused() {
     for path in &known {
         answers.push(world.directly(path).await);
     }
+    let mut open = world.client().watch(&format!("/api/v1/pods?watch=1&resourceVersion={now}")).await;
     world.server.kill().await;
     for (path, (status, body)) in known.iter().zip(answers) {
         let answer = world.client().get(path).await;
@@ -111,6 +112,11 @@ async fn memory_answers_what_it_knows_and_the_rest_is_refused() {
         assert_eq!(answer.status, 503, "{path}");
         assert_eq!(answer.headers.get("retry-after").map(|value| value.to_str().unwrap()), retry, "{path}");
     }
+    // A watch that was open goes on afterwards.
+    world.create_pod("default", "c", "x");
+    world.server.start_again().await.unwrap();
+    let change = passing(Duration::from_secs(1), open.line()).await.unwrap().unwrap();
+    assert!(change.contains(r#""type":"ADDED""#) && change.contains(r#""name":"c""#), "{change}");
 }
 
 #[tokio::test]

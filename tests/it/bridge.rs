@@ -9,7 +9,7 @@ use kube_fanout::{
 use serde_json::Value;
 
 use crate::{
-    harness::{Route, Selection, Watch, World, passing, skip, until, upstream::pods, within},
+    harness::{Route, Selection, Watch, World, metrics, passing, skip, until, upstream::pods, within},
     reads::{definition, widget},
 };
 
@@ -75,12 +75,8 @@ async fn forget(world: &World) {
 
 /// The number of fills of this resource with this outcome, in all tests of the process.
 fn bridges(resource: &str, outcome: &str) -> u64 {
-    let text = telemetry::install().unwrap().render();
-    let row = text.lines().find(|line| {
-        line.starts_with(&format!(r#"kube_fanout_cache_bridges_total{{resource="{resource}""#))
-            && line.contains(&format!(r#"outcome="{outcome}""#))
-    });
-    row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
+    let series = format!(r#"kube_fanout_cache_bridges_total{{resource="{resource}""#);
+    metrics::sum(&telemetry::install().unwrap().render(), &series, &format!(r#"outcome="{outcome}""#))
 }
 
 type Told = (String, String, u64);

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::{join, time::Instant};
 
 use crate::{
-    harness::{Route, World, passing, skip, until, within},
+    harness::{Route, World, metrics, passing, skip, until, within},
     reads::{definition, widget},
 };
 
@@ -59,9 +59,8 @@ impl Own {
 
     /// The value of a metric of this resource's cache.
     fn metric(&self, name: &str) -> u64 {
-        let text = telemetry::install().unwrap().render();
-        let row = format!("{name}{{resource=\"{}s.example.com\"", self.singular);
-        text.lines().find_map(|line| line.strip_prefix(&row)?.rsplit_once(' ')?.1.parse().ok()).unwrap_or(0)
+        let series = format!("{name}{{resource=\"{}s.example.com\"", self.singular);
+        metrics::sum(&telemetry::install().unwrap().render(), &series, "")
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::harness::{
-    Gateway, Informer, Route, Selection, World,
+    Gateway, Informer, Route, Selection, World, metrics,
     process::{Process, ask, in_front_of},
     upstream::{pod, pods},
     within,
@@ -88,12 +88,6 @@ async fn most_recent_watch_lists_are_answered_by_the_lowest_gateway() {
     stopping.drained().await;
 }
 
-/// The value of the series of pods with these further labels.
-fn value(metrics: &str, name: &str, labels: &str) -> u64 {
-    let is_wanted = |row: &&str| row.starts_with(&format!(r#"{name}{{resource="pods""#)) && row.contains(labels);
-    metrics.lines().filter(is_wanted).map(|row| row.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
-}
-
 /// The API server has forgotten everything, as when it was started again.
 #[tokio::test]
 async fn a_bridge_goes_down_through_all_layers() {
@@ -123,11 +117,12 @@ async fn a_bridge_goes_down_through_all_layers() {
     for informer in [everything, of_app] {
         assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
     }
-    let metrics = [upper.admin("/metrics").await, ask(&middle.1, "/metrics").await];
-    let counts = |name, labels| metrics.each_ref().map(|metrics| value(metrics, name, labels));
+    let told = [upper.admin("/metrics").await, ask(&middle.1, "/metrics").await];
+    let series = r#"kube_fanout_cache_bridges_total{resource="pods""#;
+    let made = told.each_ref().map(|told| metrics::sum(told, series, r#"outcome="made""#));
     // Only the upper gateway was filled again, and no watch of a gateway below was forwarded.
-    assert_eq!(counts("kube_fanout_cache_bridges_total", r#"outcome="made""#), [1, 1]);
-    assert!(!metrics.concat().contains(r#"reason="before_fill""#));
+    assert_eq!(made, [1, 1]);
+    assert!(!told.concat().contains(r#"reason="before_fill""#));
     lower.stop().drained().await;
 }
 

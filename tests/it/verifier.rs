@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::{
     harness::{
-        Route, Selection, World, skip, until,
+        Route, Selection, World, metrics, skip, until,
         upstream::{pod, pods},
     },
     secrecy::Lines,
@@ -42,12 +42,8 @@ async fn with(pods: usize, change: impl FnOnce(&mut Config)) -> World {
 
 /// The number of verifications of pods with this outcome, in all tests of the process.
 fn looks(outcome: &str) -> u64 {
-    let text = telemetry::install().unwrap().render();
-    let row = text.lines().find(|line| {
-        line.starts_with(r#"kube_fanout_cache_verifications_total{resource="pods""#)
-            && line.contains(&format!(r#"outcome="{outcome}""#))
-    });
-    row.map_or(0, |row| row.rsplit_once(' ').unwrap().1.parse().unwrap())
+    let series = r#"kube_fanout_cache_verifications_total{resource="pods""#;
+    metrics::sum(&telemetry::install().unwrap().render(), series, &format!(r#"outcome="{outcome}""#))
 }
 
 /// Lets intervals pass until `has` returns true.

@@ -93,6 +93,17 @@ fn secrets_stay_out_of_memory_unless_asked_for() {
 }
 
 #[test]
+fn the_namespaces_of_a_resource_to_prewarm_are_counted_together() {
+    let item = |resource: &str, names: &str| format!("{{resource: {resource}, namespaces: [{names}]}}");
+    let with = |items: &[String]| format!("cache: {{scopesPerResource: 2, prewarm: [{}]}}", items.join(", "));
+    let fits = with(&[item("pods", "a, b"), item("services", "c, d"), item("pods", "b")]);
+    assert!(parse(&fits, &Overrides::default()).is_ok());
+    let found = problems(&with(&[item("pods", "a, b"), item("services", "c, d"), item("pods", "c")]));
+    let told = "cache.prewarm[2].namespaces: 3 namespaces of pods are more than cache.scopesPerResource; allowed: ";
+    assert!(found.len() == 1 && found[0].starts_with(told), "{found:#?}");
+}
+
+#[test]
 fn unsafe_set_ups_are_refused() {
     let certificates = "authentication: {clientCAFile: /ca}";
     let front = "authentication: {requestHeader: {caFile: /ca}}";

@@ -9,6 +9,7 @@ pub(crate) mod delegated;
 pub(crate) mod gateway;
 pub(crate) mod guarded;
 pub(crate) mod informer;
+pub(crate) mod metrics;
 pub(crate) mod process;
 pub(crate) mod raw;
 pub(crate) mod replay;

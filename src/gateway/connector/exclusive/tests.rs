@@ -11,6 +11,7 @@ use tokio::{
 };
 use tower::service_fn;
 
+use super::HTTP1_BUFFER_MAX;
 use crate::connector::{
     AsGateway, BoxError, Connector, Finding, RequestBody, ResponseBody, Retry, SendError, Socket, SocketOpener,
     test_server::{config, read_head, write},
@@ -105,6 +106,23 @@ async fn an_answer_that_breaks_off_is_an_error() {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
         assert!(body.frame().await.unwrap().is_err(), "{head}");
         assert_eq!(script.end().await.len(), 1);
+    }
+}
+
+/// The API server's warnings are a few KB at most. hyper may take up to twice as many bytes.
+#[tokio::test]
+async fn the_headers_of_an_answer_are_limited() {
+    for (length, is_accepted) in [(HTTP1_BUFFER_MAX - 1024, true), (2 * HTTP1_BUFFER_MAX + 1024, false)] {
+        let (listener, gateway) = server().await;
+        let text = format!("HTTP/1.1 200 OK\r\nwarning: {}\r\ncontent-length: 0\r\n\r\n", "x".repeat(length));
+        let _script = Script::new(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            vec![answer(&mut stream, &text).await]
+        });
+        match send(&gateway, "GET", "/").await {
+            Ok(answer) => assert!(is_accepted && answer.headers()["warning"].len() == length),
+            Err(error) => assert!(!is_accepted && matches!(error, SendError::Malformed(_)), "{error:?}"),
+        }
     }
 }
 
