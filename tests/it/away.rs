@@ -15,7 +15,10 @@ use kube::{
 use kube_fanout::sim::Refusal;
 use tokio::task::JoinSet;
 
-use crate::harness::{Answer, Route, World, passing, until, within};
+use crate::{
+    harness::{Answer, Route, World, passing, skip, until, within},
+    reads::definition,
+};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 const QUESTIONS: [(&str, &str); 6] = [
@@ -72,6 +75,34 @@ async fn discovery_is_what_the_api_server_last_answered() {
     world.sim.swallow(Refusal { verb: Some("get"), resource: None, times: None, status: 500 });
     let now = passing(Duration::from_secs(1), ask(&world, QUESTIONS[0], plain)).await;
     assert_eq!((now.status, now.text(), &now.route), (before[0].status, before[0].text(), &Route::Served));
+}
+
+/// An API server that starts does not have all groups at first, and may end again.
+#[tokio::test]
+async fn what_a_starting_server_says_replaces_nothing() {
+    const GROUPS: (&str, &str) = ("/apis", "application/json");
+    let mut world = World::start().await;
+    let plain = ("accept-encoding", "identity");
+    let before = ask(&world, GROUPS, plain).await;
+    for is_starting in [true, false] {
+        world.server.kill().await;
+        assert_eq!(ask(&world, GROUPS, plain).await.text(), before.text());
+        world.server.start_again().await.unwrap();
+        if is_starting {
+            world.sim.create(definition(".spec.size")).unwrap();
+        } else {
+            until("contact", async || (ask(&world, QUESTIONS[0], plain).await.route != Route::Served).then_some(()))
+                .await;
+            skip(Duration::from_secs(61)).await;
+        }
+        let now = async || Some(ask(&world, GROUPS, plain).await).filter(|answer| answer.route != Route::Served);
+        let now = until("an answer of the API server", now).await;
+        assert!(now.text().contains("example.com") && !before.text().contains("example.com"));
+        world.server.kill().await;
+        let kept = ask(&world, GROUPS, plain).await;
+        assert_eq!(kept.text(), if is_starting { before.text() } else { now.text() });
+        world.server.start_again().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ const VERB_OUTCOME: &[&str] = &["verb", "outcome"];
 pub const ALL: &[Metric] = &[
     gauge_of(BUILD_INFO, Unit::Count, &["version"], "Always 1; the label holds the running version."),
     counter_of(REQUESTS, Unit::Count, REQUEST,
-        "Finished requests and watches; reason says why one was forwarded or rejected."),
+        "Finished requests and watches; reason says why, except for usual answers from memory."),
     Metric { name: REQUEST_DURATION, kind: Kind::Histogram, unit: Unit::Seconds, labels: VERB_OUTCOME,
         help: "Time from a request's head to the end of its response, without watches." },
     counter_of(RESPONSE_BYTES, Unit::Bytes, VERB_OUTCOME, "Bytes of response bodies written to connections."),

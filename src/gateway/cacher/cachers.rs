@@ -35,10 +35,7 @@ use base::{
     memo::{Bound, TtlCache},
     telemetry::{limit_reached, show_limit},
 };
-use engine::{
-    reflector::StorageEvidence,
-    store::{HistoryLimits, StoreBudget},
-};
+use engine::store::{HistoryLimits, StoreBudget};
 
 /// The maximum number of stores. Requests for other resources are forwarded.
 const STORES_MAX: usize = 1000;
@@ -162,9 +159,9 @@ impl Cachers {
         Self { shared }
     }
 
-    /// Tells when the cluster was replaced.
-    pub fn storage(&self) -> &StorageEvidence {
-        self.shared.upstream.storage()
+    /// What all caches follow.
+    pub fn upstream(&self) -> &Upstream {
+        &self.shared.upstream
     }
 
     /// The version that upstream last reported: see [`Upstream::last_version`].

@@ -190,6 +190,11 @@ impl Health {
         self.0.reached.is_there()
     }
 
+    /// Whether a request did not reach it after `time`, and it may have been started since.
+    pub(super) fn was_unreachable_since(&self, time: Instant) -> bool {
+        self.is_unreachable() || self.0.reached.lock().over_at.is_some_and(|at| at > time)
+    }
+
     /// Whether it does not accept the gateway's credentials.
     pub(super) fn is_unauthorized(&self) -> bool {
         self.0.refusals.is_unauthorized()
@@ -227,6 +232,8 @@ struct Condition {
 #[derive(Debug, Default)]
 struct KnownCondition {
     now: Option<Current>,
+    /// When the last one was over.
+    over_at: Option<Instant>,
     notice: Notice,
 }
 
@@ -257,7 +264,7 @@ impl Condition {
             return false;
         }
         let mut known = self.lock();
-        known.now = None;
+        (known.now, known.over_at) = (None, Some(Instant::now()));
         self.is_there.store(false, Relaxed);
         known.notice.ends()
     }

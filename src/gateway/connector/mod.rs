@@ -172,6 +172,11 @@ impl Connector {
         self.shared.target.health.is_unreachable()
     }
 
+    /// Whether a request had no connection after `time`.
+    pub fn was_unreachable_since(&self, time: Instant) -> bool {
+        self.shared.target.health.was_unreachable_since(time)
+    }
+
     /// Whether upstream does not accept the gateway's credentials.
     pub fn is_unauthorized(&self) -> bool {
         self.shared.target.health.is_unauthorized()

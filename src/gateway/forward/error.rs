@@ -64,9 +64,12 @@ impl ForwardError {
         matches!(self, Self::NoAnswer(error) if error.is_unreachable())
     }
 
-    /// The same, or the connection was lost before the API server answered.
-    pub fn is_without_answer(&self) -> bool {
-        self.is_unreachable() || matches!(self, Self::NoAnswer(SendError::ConnectionLost { .. }))
+    /// The same, or the connection was lost before the API server answered. Not if another server is there, which
+    /// cannot show that it is the API server.
+    pub fn is_away(&self) -> bool {
+        let is_another = matches!(self, Self::NoAnswer(error) if error.is_unverified());
+        let is_lost = matches!(self, Self::NoAnswer(SendError::ConnectionLost { .. }));
+        (self.is_unreachable() || is_lost) && !is_another
     }
 
     /// Whose fault it is.
@@ -112,5 +115,22 @@ impl ForwardError {
             Self::UnaskedUpgrade => "unasked_upgrade",
             Self::NoAnswer(error) => error.as_str(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{CertificateError, Error};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_not_the_api_server_does_not_count_as_its_absence() {
+        let unreachable = |error: Error| ForwardError::NoAnswer(SendError::Unreachable(error.into()));
+        assert!(unreachable(Error::General("refused".to_owned())).is_away());
+        assert!(!unreachable(Error::InvalidCertificate(CertificateError::UnknownIssuer)).is_away());
+        let lost = SendError::ConnectionLost { reused: true, source: "lost".into() };
+        assert!(ForwardError::NoAnswer(lost).is_away());
+        assert!(!ForwardError::NoTurn.is_away() && !ForwardError::NoAnswer(SendError::Saturated).is_away());
     }
 }

@@ -77,7 +77,7 @@ impl Gateway {
         let Clients { admission, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
-        let discovery = KeptDiscovery::new(cachers.storage().clone());
+        let discovery = KeptDiscovery::new(cachers.upstream().clone());
         Self(Arc::new(Stages {
             admission,
             permission,

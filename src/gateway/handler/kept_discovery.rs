@@ -2,6 +2,10 @@
 //!
 //! Only in `trusted` mode, where all clients ask as the gateway, so that one may see what another has seen. As long as
 //! the API server answers, every question is forwarded.
+//!
+//! Invariants: an answer is kept for no question but its own, which includes all headers that the answer depends on;
+//! never replaced by one that was asked for earlier, or by one of an API server that has just started, which may not
+//! have all groups yet; and never given once the cluster was replaced.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,8 +17,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::{authn::Credentials, forward::ForwardError, serve};
-use engine::reflector::StorageEvidence;
+use crate::{authn::Credentials, forward::ForwardError, serve, upstream::Upstream};
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
 /// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
@@ -25,11 +28,17 @@ const ANSWER_MAX: usize = 1 << 20;
 const COPIED_AT_ONCE: usize = 4;
 /// The maximum number of bytes of a question.
 const QUESTION_MAX: usize = 1 << 10;
+/// The only parameter of discovery, which client-go sends. With others, clients could fill the space for answers.
+const TIMEOUT: &str = "timeout=";
+/// Headers of proxies: the API server looks for the client's address in them, on which the lists of API groups depend.
+const PROXIED: [&str; 2] = ["x-forwarded-for", "x-real-ip"];
 /// What an answer takes besides its body and its question, in bytes.
 const OVERHEAD: usize = 1 << 10;
 /// How long an answer is of use: definitions that came later are missing in it.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
+/// How long an API server has to be back before its answers replace others.
+const STARTING_MAX: Duration = Duration::from_secs(60);
 /// How long the API server may be silent before an answer that is kept is given. What does not even connect fails
 /// earlier; a frozen server answers nothing on connections that are open.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -39,13 +48,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 pub(super) struct KeptDiscovery {
     answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
     copies: Arc<Semaphore>,
-    /// Tells when the cluster was replaced, whose answers are of no use any more.
-    storage: StorageEvidence,
+    upstream: Upstream,
 }
 
 /// Path, query, and the headers on which the form of an answer depends, one per line.
 type Question = Box<[u8]>;
 
+#[derive(Clone)]
 struct Answer {
     headers: HeaderMap,
     body: Bytes,
@@ -80,12 +89,12 @@ pub(super) struct KeepingDiscovery {
 }
 
 impl KeptDiscovery {
-    pub(super) fn new(storage: StorageEvidence) -> Self {
+    pub(super) fn new(upstream: Upstream) -> Self {
         // One shard: an answer must fit into its shard's part.
         let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
         let options = options.expect("both capacities are given");
         let answers = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default());
-        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)), storage }
+        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)), upstream }
     }
 
     /// The question of a request, if its answer is kept.
@@ -95,39 +104,62 @@ impl KeptDiscovery {
         if !is_of_gateway
             || request.method() != Method::GET
             || !is_discovery(uri.path())
-            || headers.contains_key(header::RANGE)
+            || !uri.query().is_none_or(|query| query.starts_with(TIMEOUT) && !query.contains('&'))
+            || !is_plain(headers)
         {
             return None;
         }
         let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
-        question.push(b'\n');
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
-            for value in headers.get_all(name) {
-                question.push(b',');
-                question.extend_from_slice(value.as_bytes());
-            }
             question.push(b'\n');
+            question.extend_from_slice(headers.get(name).map_or(&[], HeaderValue::as_bytes));
         }
         let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
         is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match })
+    }
+
+    fn insert(&self, question: &Question, answer: Answer) {
+        if self.answers.get(question).is_none_or(|kept| kept.asked_at <= answer.asked_at) {
+            self.answers.insert(question.clone(), Arc::new(answer));
+        }
+    }
+
+    /// Whether the API server could be reached again a short time ago.
+    fn is_starting(&self) -> bool {
+        Instant::now().checked_sub(STARTING_MAX).is_some_and(|since| self.upstream.was_unreachable_since(since))
     }
 }
 
 impl AskedDiscovery {
     /// To be passed the body of upstream's answer; `None` if it is not kept.
     pub(super) fn keep<B>(self, answer: &Response<B>) -> Option<KeepingDiscovery> {
-        if answer.status() != StatusCode::OK {
+        if answer.status() == StatusCode::NOT_MODIFIED {
+            self.confirm(answer.headers().get(header::ETAG));
+        }
+        if answer.status() != StatusCode::OK || self.kept.is_starting() && self.useful().is_some() {
             return None;
         }
         let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
         Some(KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new(), _place })
     }
 
+    /// Upstream still has the answer with that tag.
+    fn confirm(&self, tag: Option<&HeaderValue>) {
+        if let Some(answer) = self.useful().filter(|answer| tag.is_some() && tag == answer.headers.get(header::ETAG)) {
+            self.kept.insert(&self.question, Answer { asked_at: self.at, ..Answer::clone(&answer) });
+        }
+    }
+
+    fn useful(&self) -> Option<Arc<Answer>> {
+        let storage = self.kept.upstream.storage();
+        let is_useful = |at: Instant| at.elapsed() < KEPT_FOR && !storage.was_replaced_since(at);
+        self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))
+    }
+
     /// What upstream last answered.
     pub(super) fn kept(&self) -> Option<Response<Bytes>> {
-        let is_useful = |at: Instant| at.elapsed() < KEPT_FOR && !self.kept.storage.was_replaced_since(at);
-        let answer = self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))?;
+        let answer = self.useful()?;
         let mut response = Response::new(answer.body.clone());
         *response.headers_mut() = answer.headers.clone();
         if self.has(answer.headers.get(header::ETAG)) {
@@ -151,7 +183,7 @@ impl AskedDiscovery {
         let answered = timeout(SILENCE_MAX, &mut answer).await;
         let is_away = match &answered {
             Ok(Ok(_)) => false,
-            Ok(Err(error)) => error.is_without_answer(),
+            Ok(Err(error)) => error.is_away(),
             Err(_) => true,
         };
         if is_away && let Some(kept) = self.kept() {
@@ -181,8 +213,22 @@ impl KeepingDiscovery {
     /// The body has ended.
     pub(super) fn end(self) {
         let Self { asked: AskedDiscovery { kept, question, at: asked_at, .. }, headers, body, .. } = self;
-        kept.answers.insert(question, Arc::new(Answer { headers, body: body.into(), asked_at }));
+        // Without the room that the buffer has to grow.
+        kept.insert(&question, Answer { headers, body: body.into_boxed_slice().into(), asked_at });
     }
+}
+
+/// Whether no header but those of the question has an influence on the answer: `Connection` may name headers that do
+/// not reach upstream, which takes the first of several lines.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let is_single = |name| headers.get_all(name).iter().nth(1).is_none();
+    let is_usual = |value: &HeaderValue| {
+        ["close", "keep-alive"].iter().any(|usual| value.as_bytes().eq_ignore_ascii_case(usual.as_bytes()))
+    };
+    !headers.contains_key(header::RANGE)
+        && PROXIED.iter().all(|name| !headers.contains_key(*name))
+        && [header::ACCEPT, header::ACCEPT_ENCODING, header::IF_NONE_MATCH].into_iter().all(is_single)
+        && headers.get_all(header::CONNECTION).iter().all(is_usual)
 }
 
 /// Whether it is the version, or a list of API groups, versions or resources.
@@ -206,8 +252,15 @@ impl fmt::Debug for KeptDiscovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connector::{Connector, test_server};
 
     const GATEWAY: Credentials = Credentials::Gateway { impersonates: false };
+
+    /// In front of an API server that is never asked.
+    fn nothing() -> KeptDiscovery {
+        let address = "127.0.0.1:1".parse().unwrap();
+        KeptDiscovery::new(Upstream::new(Connector::new(&test_server::config(address)).unwrap()))
+    }
 
     fn question(path: &str) -> Request<()> {
         Request::get(path).body(()).unwrap()
@@ -225,9 +278,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
-        let kept = KeptDiscovery::new(StorageEvidence::default());
+    #[tokio::test]
+    async fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
+        let kept = nothing();
         let keep = |request: &Request<()>, body: &[u8]| {
             let mut keeping = kept.asked(request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
             let is_small = keeping.push(body);
@@ -237,18 +290,35 @@ mod tests {
         assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
         assert_eq!(kept.asked(&question("/api"), &GATEWAY).unwrap().kept().unwrap().body(), "{}");
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
-        // What the path of one may look like must not be the header of another.
-        let joined = question("/api?x,application/yaml");
-        assert!(keep(&joined, b"{}"));
-        let split = Request::get("/api?x").header(header::ACCEPT, "application/yaml").body(()).unwrap();
-        for other in [other, split, question("/api?x=y"), question("/apis")] {
+        for other in [other, question("/api?timeout=32s"), question("/apis")] {
             assert!(kept.asked(&other, &GATEWAY).unwrap().kept().is_none(), "{other:?}");
+        }
+        let with = |headers: &[(&str, &str)]| {
+            let mut request = question("/api");
+            headers.iter().for_each(|(name, value)| {
+                request.headers_mut().append(header::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+            });
+            request
+        };
+        let asks = |request: &Request<()>| kept.asked(request, &GATEWAY).is_some();
+        assert!(asks(&with(&[("connection", "Keep-Alive"), ("accept", "a, b")])));
+        for headers in [
+            &[("connection", "accept"), ("accept", "application/yaml")][..],
+            &[("accept", "a"), ("accept", "b")],
+            &[("accept-encoding", "gzip"), ("accept-encoding", "br")],
+            &[("if-none-match", "a"), ("if-none-match", "b")],
+            &[("x-forwarded-for", "10.0.0.5")],
+            &[("range", "bytes=0-1")],
+        ] {
+            assert!(!asks(&with(headers)), "{headers:?}");
         }
         let mut post = question("/api");
         *post.method_mut() = Method::POST;
         for (request, credentials) in [
             (post, GATEWAY),
-            (question(&format!("/api?{}", "x".repeat(QUESTION_MAX))), GATEWAY),
+            (question(&format!("/api?timeout={}", "1".repeat(QUESTION_MAX))), GATEWAY),
+            (question("/api?x=y"), GATEWAY),
+            (question("/api?timeout=1s&x=y"), GATEWAY),
             (question("/api"), Credentials::Gateway { impersonates: true }),
             (question("/api"), Credentials::Passed { authorization: None, impersonates: false }),
         ] {
@@ -258,11 +328,11 @@ mod tests {
         assert!(kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&failed).is_none());
     }
 
-    #[test]
-    fn all_answers_together_are_bounded() {
-        let kept = KeptDiscovery::new(StorageEvidence::default());
+    #[tokio::test]
+    async fn all_answers_together_are_bounded() {
+        let kept = nothing();
         for number in 0..20 {
-            let request = question(&format!("/api?x={number}"));
+            let request = question(&format!("/api?timeout={number}s"));
             let mut keeping = kept.asked(&request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
             assert!(keeping.push(&vec![0; ANSWER_MAX]));
             keeping.end();
@@ -270,9 +340,9 @@ mod tests {
         assert!(kept.answers.weight() <= BYTES_MAX && kept.answers.len() >= 2, "{kept:?}");
     }
 
-    #[test]
-    fn few_answers_are_copied_at_a_time() {
-        let kept = KeptDiscovery::new(StorageEvidence::default());
+    #[tokio::test]
+    async fn few_answers_are_copied_at_a_time() {
+        let kept = nothing();
         let keep = || kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&Response::new(()));
         let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
         assert!(keep().is_none());
@@ -281,8 +351,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_answer_to_an_earlier_question_replaces_no_later_one() {
+        let (kept, second) = (nothing(), Duration::from_secs(1));
+        let ask = || kept.asked(&question("/version"), &GATEWAY).unwrap();
+        let mut early = ask().keep(&Response::new(())).unwrap();
+        tokio::time::advance(second).await;
+        let mut late = ask().keep(&Response::new(())).unwrap();
+        assert!(early.push(b"early") && late.push(b"late"));
+        late.end();
+        early.end();
+        assert_eq!(ask().kept().unwrap().body(), "late");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn upstream_confirms_an_answer_by_its_tag() {
+        let kept = nothing();
+        let ask = || kept.asked(&question("/apis"), &GATEWAY).unwrap();
+        let tagged = |status: u16, tag: &str| Response::builder().status(status).header("etag", tag).body(()).unwrap();
+        ask().keep(&tagged(200, "\"a\"")).unwrap().end();
+        for (tag, is_useful) in [("\"a\"", true), ("\"b\"", false)] {
+            tokio::time::advance(KEPT_FOR / 4 * 3).await;
+            assert!(ask().keep(&tagged(304, tag)).is_none());
+            tokio::time::advance(KEPT_FOR / 2).await;
+            assert_eq!(ask().kept().is_some(), is_useful, "{tag}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
-        let kept = KeptDiscovery::new(StorageEvidence::default());
+        let kept = nothing();
         let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
@@ -292,7 +389,7 @@ mod tests {
         let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         assert!(asked.kept().is_some());
-        kept.storage.replaced();
+        kept.upstream.storage().replaced();
         assert!(asked.kept().is_none());
     }
 }

@@ -76,6 +76,11 @@ impl Upstream {
         self.shared.connector.is_unreachable()
     }
 
+    /// Whether a request had no connection after `time`.
+    pub fn was_unreachable_since(&self, time: Instant) -> bool {
+        self.shared.connector.was_unreachable_since(time)
+    }
+
     /// What is wrong with it now, the worst first ([`Connector::troubles`]).
     pub fn troubles(&self) -> Vec<Trouble> {
         self.shared.connector.troubles()
