@@ -1,5 +1,7 @@
 //! Sends one request: sets its address, takes a place on a connection, and retries it at most once.
 
+use std::pin::pin;
+
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
 
@@ -27,7 +29,9 @@ pub(super) async fn deliver(
     client: Option<ClientKey>,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
-    let answer = deliver_unnoted(target, pools, client, request).await;
+    let changes_nothing = is_read(request.method());
+    let delivered = pin!(deliver_unnoted(target, pools, client, request));
+    let answer = target.silence.unless_silent(changes_nothing, delivered).await;
     target.health.requested(target, answer.as_ref().err());
     answer
 }
@@ -55,7 +59,9 @@ pub(super) async fn deliver_unnoted(
         }
         (answer, _) => answer,
     };
-    Ok(answer?.map(|received| ResponseBody::new(received, slot)))
+    let answer = answer?;
+    target.silence.heard();
+    Ok(answer.map(|received| ResponseBody::new(received, slot, target.silence.clone())))
 }
 
 /// Takes a place in one of `pools`. The error is that of the last pool, which accepts every kind of request.
@@ -75,8 +81,11 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
 
 /// Whether a request without a body, which has got this error, can safely be sent a second time.
 fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
-    let changes_nothing = matches!(head.method, Method::GET | Method::HEAD);
-    changes_nothing && error.retry() == Retry::AtOnce || error.is_unprocessed()
+    is_read(&head.method) && error.retry() == Retry::AtOnce || error.is_unprocessed()
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 async fn exchange(transport: Transport, request: Request<RequestBody>) -> Result<Response<Received>, SendError> {

@@ -13,7 +13,7 @@ use super::{
     body::Inner,
     cache_lookup,
     context::RequestContext,
-    kept_discovery::KeptDiscovery,
+    kept_discovery::{AskedDiscovery, KeptDiscovery},
     pages::NamedPage,
     peer,
     permission::{Granted, Permission},
@@ -31,7 +31,7 @@ use crate::{
     authn::{Authenticator, Requester, Weight},
     authz::Authorizer,
     cacher::Cachers,
-    forward::Forward,
+    forward::{Forward, ForwardError},
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, Downstream, ForwardReason, Read, ReadConcurrency, Unanswered},
     traces::Stage,
@@ -203,16 +203,11 @@ impl Stages {
         let asked_discovery = self.discovery.asked(&request, credentials);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
-        let answer = self.forward.send(request, credentials, requester, is_watch);
-        let answer = match &asked_discovery {
-            Some(asked) => match asked.answer_or_kept(answer).await {
-                Ok(answer) => answer,
-                Err(kept) => {
-                    return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
-                }
-            },
-            None => answer.await,
-        };
+        let answer = self.forward.send(request, credentials, requester, is_watch).await;
+        let is_away = answer.as_ref().is_err_and(ForwardError::is_away);
+        if is_away && let Some(kept) = asked_discovery.as_ref().and_then(AskedDiscovery::kept) {
+            return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
+        }
         match answer {
             Ok(answer) => {
                 self.permission.authenticator.learn(credentials, *peer, answer.status());

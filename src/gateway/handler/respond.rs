@@ -29,7 +29,7 @@ pub(super) struct Rejection {
 
 /// The answer to a request that could not be forwarded, as `verb`.
 pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
-    // Clients must not fill the log. That upstream cannot be reached is logged once (`connector::reachable`), and so is
+    // Clients must not fill the log. That upstream cannot be reached is logged once (`connector::health`), and so is
     // that it does not accept the front-proxy certificate.
     if error.is_unreachable() || error.is_of_front_proxy() || error.fault() == Fault::Client {
         tracing::debug!(error = %Chain(error), reason = error.as_str(), "request not forwarded");

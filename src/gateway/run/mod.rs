@@ -57,7 +57,9 @@ impl Sockets {
         servers: &[ServerAddress],
         tasks: &Tasks,
     ) -> Result<Connector, RunError> {
-        followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)
+        let connector = followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)?;
+        connector.notice_silence(tasks);
+        Ok(connector)
     }
 }
 
