@@ -5,7 +5,8 @@
 //! The rules, and the bugs that were planted to see whether it finds them, stand in README.md.
 //!
 //! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same.
-//! `-- --seeds 100..200` plays others, and `-- --seed 7` one, in this process.
+//! `-- --seeds 100..200` plays others, and `-- --seed 7` one, in this process; `--bytes 100000` gives all gateways too
+//! little memory.
 //!
 //! Each run of a set is a process of its own: the random numbers and clocks of the operating system are replaced once
 //! ([`mad_turmoil`]), and what is global in the gateway (its metrics) begins anew. This is also why this is no test of
@@ -63,6 +64,9 @@ struct Options {
     /// Plays these seeds.
     #[arg(long, value_parser = range, default_value = "1..4")]
     seeds: Range<u64>,
+    /// Gives every gateway this `cache.bytes`, whatever the seed says.
+    #[arg(long)]
+    bytes: Option<u64>,
     /// The words of a filter for other tests; nothing is played.
     filters: Vec<String>,
 }
@@ -74,26 +78,30 @@ fn main() -> ExitCode {
         if let Some(level) = options.log {
             tracing_subscriber::fmt().with_max_level(level).with_writer(stderr).without_time().init();
         }
-        println!("{}", play(seed));
+        println!("{}", play(seed, options.bytes));
         return ExitCode::SUCCESS;
     }
     if !options.filters.is_empty() {
         return ExitCode::SUCCESS;
     }
-    if play_all(options.seeds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if play_all(options.seeds, options.bytes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Plays the seeds, and the first one again. Whether all were right, and the first one the same.
 #[expect(clippy::print_stdout, reason = "the results of the runs")]
-fn play_all(seeds: Range<u64>) -> bool {
+fn play_all(seeds: Range<u64>, bytes: Option<u64>) -> bool {
     let began = uptime();
     let (first, count) = (seeds.start, seeds.end - seeds.start);
     let seeds: Vec<u64> = seeds.chain([first]).collect();
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut results = Vec::new();
     for some in seeds.chunks(at_once) {
-        let started: Vec<_> = some.iter().map(|seed| (*seed, start(*seed))).collect();
-        results.extend(started.into_iter().map(|(seed, run)| result(seed, run)));
+        let arguments = some.iter().map(|seed| {
+            let bytes = bytes.map(|bytes| format!("--bytes={bytes}"));
+            [format!("--seed={seed}")].into_iter().chain(bytes).collect::<Vec<_>>()
+        });
+        let started: Vec<_> = arguments.map(|arguments| (start(&arguments), arguments)).collect();
+        results.extend(started.into_iter().map(|(run, arguments)| result(&arguments.join(" "), run)));
     }
     let again = results.pop().flatten();
     let is_repeated = results[0] == again;
@@ -105,9 +113,9 @@ fn play_all(seeds: Range<u64>) -> bool {
     is_repeated && failed == 0
 }
 
-fn start(seed: u64) -> Child {
+fn start(arguments: &[String]) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--seed", &seed.to_string()])
+        .args(arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -116,14 +124,14 @@ fn start(seed: u64) -> Child {
 
 /// What happened in a run; `None` if it failed.
 #[expect(clippy::print_stdout, reason = "the result of a run")]
-fn result(seed: u64, run: Child) -> Option<String> {
+fn result(arguments: &str, run: Child) -> Option<String> {
     let output = run.wait_with_output().unwrap();
     let [said, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).trim().to_owned());
     if output.status.success() {
-        println!("seed {seed}: {said}");
+        println!("{arguments}: {said}");
         return Some(said);
     }
-    println!("seed {seed} FAILED; repeat it with: cargo test --test simulation -- --seed {seed}\n{said}\n{errors}");
+    println!("FAILED; repeat it with: cargo test --test simulation -- {arguments}\n{said}\n{errors}");
     None
 }
 

@@ -49,12 +49,15 @@ const REST_EVERY: u32 = 3;
 const LAGS: [Duration; API_SERVERS] = [Duration::ZERO, Duration::from_millis(400), Duration::from_millis(1_500)];
 
 /// Plays a seed, and returns what happened.
-pub(crate) fn play(seed: u64) -> String {
+pub(crate) fn play(seed: u64, bytes: Option<u64>) -> String {
     set_rng(StdRng::seed_from_u64(seed));
     fastrand::seed(seed);
     let _clocks = SimClocksGuard::init();
     let mut rng = Rng::with_seed(seed);
-    let settings = Settings::draw(&mut rng);
+    let mut settings = Settings::draw(&mut rng);
+    if bytes.is_some() {
+        settings.gateways.iter_mut().for_each(|config| config.cache.bytes = bytes);
+    }
     let sim = Sim::with_history(settings.history);
     sim.set_features(settings.features);
     sim.lag_caches(&LAGS);
