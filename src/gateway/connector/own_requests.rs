@@ -42,7 +42,8 @@ impl OwnRequests {
     /// There is no answer.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
         let (target, path) = (&self.target, request.uri().path().to_owned());
-        let answer = delivery::deliver(target, &[&self.pool], None, request).await?;
+        // Reads and reviews.
+        let answer = delivery::deliver(target, &[&self.pool], None, request, true).await?;
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             target.health.allowed(target, &path);
             return Ok(answer);

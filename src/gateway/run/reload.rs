@@ -110,7 +110,7 @@ impl Reloaded {
         self.settings.set(serve_config(config), access_lines(config));
         self.cachers.set(cacher_config(config));
         if let ClientsConfig::Delegated(delegated) = &config.clients {
-            self.authenticator.set_token_reviews(token_reviews(&delegated.authentication));
+            self.authenticator.set_token_reviews(token_reviews(delegated));
         }
         self.places.set(connection_limits(config));
         let limits = config.limits;

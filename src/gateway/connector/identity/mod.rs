@@ -24,7 +24,7 @@ use kube_client::Config;
 use super::{
     BuildError, RequestBody, ResponseBody, SendError,
     access::Access,
-    delivery::{deliver, deliver_unnoted},
+    delivery::{deliver, deliver_unnoted, is_read},
     dialer::Protocols,
     pool::{IDLE_CONNECTIONS_MAX, Pool, PoolSettings, Windows},
     servers::Choice,
@@ -216,7 +216,8 @@ impl Connections {
         if self.is_partial {
             deliver_unnoted(&self.target, pools, client, request).await
         } else {
-            deliver(&self.target, pools, client, request).await
+            let changes_nothing = is_read(request.method());
+            deliver(&self.target, pools, client, request, changes_nothing).await
         }
     }
 
