@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use super::{
     Body,
     accounting::{Accounting, Asked},
-    admission::Admission,
     body::Inner,
     cache_lookup,
     context::RequestContext,
+    cors::AllowedOrigin,
+    host_check::HostCheck,
     kept_discovery::{AskedDiscovery, KeptDiscovery},
-    pages::NamedPage,
     peer,
     permission::{Granted, Permission},
     refusal::{Refusal, Unserved},
@@ -57,15 +57,15 @@ pub struct Gateway(Arc<Stages>);
 /// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    pub admission: Admission,
+    pub host_check: HostCheck,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub forward: Forward,
 }
 
 impl Gateway {
-    /// Accepts the requests that the `admission` of `clients` allows. Answers those of permitted clients from `cachers`
-    /// where it can, and forwards the others. Finished requests are reported to `journal`.
+    /// Accepts the requests that the `host_check` of `clients` allows. Answers those of permitted clients from
+    /// `cachers` where it can, and forwards the others. Finished requests are reported to `journal`.
     pub fn new(
         clients: Clients,
         accounts: Accounting,
@@ -74,12 +74,12 @@ impl Gateway {
         settings: Settings,
         journal: Journal,
     ) -> Self {
-        let Clients { admission, authenticator, authorizer, forward } = clients;
+        let Clients { host_check, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
         let discovery = KeptDiscovery::new(cachers.upstream().clone());
         Self(Arc::new(Stages {
-            admission,
+            host_check,
             permission,
             accounts,
             room,
@@ -101,10 +101,10 @@ impl Stages {
         request: &Request<B>,
         info: &RequestInfo,
         connection: &Connection,
-    ) -> Result<Option<NamedPage>, Refusal> {
+    ) -> Result<Option<AllowedOrigin>, Refusal> {
         listener::check_well_formed(request).map_err(Refusal::Malformed)?;
         self.refuse_own(request.headers())?;
-        self.admission.check(request, info, connection)
+        self.host_check.check(request, info, connection)
     }
 
     /// Answers from memory, if the answer is certain to be what upstream would have given.
@@ -279,7 +279,7 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
-        let peer_mark = stages.peer_mark(request.headers());
+        let peer_headers = stages.peer_headers(request.headers());
         let mut served = match peer::is_asking(request.headers()) {
             // Boxed: it is rare.
             true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
@@ -288,7 +288,7 @@ impl Handler for Gateway {
         if stages.waits_after_all(&served, &context, connection) {
             served = Box::pin(stages.serve(&request, &context, &mut record, &asked)).await;
         }
-        let peer_mark = peer_mark.map(|mark| mark.of(&served));
+        let peer_headers = peer_headers.map(|headers| headers.of(&served));
         let mut answer = match served {
             Ok(answer) => Body::answer(record, Outcome::Served, None, answer),
             Err(Unserved::Refuse(refusal)) => stages.reject(respond::refusal(refusal), asked, &context.info, record),
@@ -297,8 +297,8 @@ impl Handler for Gateway {
                 Box::pin(stages.forward(why, request, &context, connection, record, asked)).await
             }
         };
-        if let Some(mark) = peer_mark {
-            mark.write(answer.headers_mut());
+        if let Some(peer_headers) = peer_headers {
+            peer_headers.write(answer.headers_mut());
         }
         // An error is not long-running, even in answer to a watch.
         let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;

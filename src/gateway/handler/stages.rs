@@ -1,7 +1,7 @@
 //! The stages of the request path, as one value that every request shares.
 
 use super::{
-    accounting::Accounting, admission::Admission, kept_discovery::KeptDiscovery, permission::Permission,
+    accounting::Accounting, host_check::HostCheck, kept_discovery::KeptDiscovery, permission::Permission,
     request_record::Journal, settings::Settings,
 };
 use crate::{cacher::Cachers, forward::Forward, serve::ReadConcurrency};
@@ -10,7 +10,7 @@ use base::fairness::ByteBudget;
 /// The stages that a request goes through.
 #[derive(Debug)]
 pub(super) struct Stages {
-    pub(super) admission: Admission,
+    pub(super) host_check: HostCheck,
     pub(super) permission: Permission,
     pub(super) accounts: Accounting,
     pub(super) room: ByteBudget,
