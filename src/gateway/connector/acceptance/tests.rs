@@ -7,7 +7,7 @@ use base::telemetry::{ThreadLog, recorder};
 /// An acceptance of several servers, the certificate in its files, and the time.
 struct Scene {
     acceptance: Acceptance,
-    cluster: Breaker,
+    cluster: ConnectionCloser,
     in_use: Arc<Presented>,
     in_files: Arc<CertifiedKey>,
     members: Vec<bool>,
@@ -17,7 +17,7 @@ struct Scene {
 impl Scene {
     /// Servers that accept the first certificate.
     fn accepted(servers: usize) -> Self {
-        let (cluster, in_files) = (Breaker::default(), certified("first"));
+        let (cluster, in_files) = (ConnectionCloser::default(), certified("first"));
         let (in_use, names) = (Presented::new(in_files.clone()), vec!["server".to_owned(); servers]);
         let acceptance = Acceptance::new(names, true, in_use.clone(), cluster.clone());
         let scene = Self { acceptance, cluster, in_use, in_files, members: vec![true; servers], now: Instant::now() };

@@ -11,8 +11,8 @@ use super::{Choice, Denial, Held, Servers};
 use crate::connector::{
     BoxError, TroubleKind,
     acceptance::{Acceptance, NotAccepted},
-    breaker::Breaks,
-    breaker::Broken,
+    connection_closer::Breaks,
+    connection_closer::Broken,
 };
 use base::telemetry::{Chain, server_connections};
 

@@ -29,7 +29,7 @@ use base::{
 };
 
 use super::{
-    breaker::Breaks as ConnectionBreaks,
+    connection_closer::Breaks as ConnectionBreaks,
     health::{Recovery, bounded},
 };
 
