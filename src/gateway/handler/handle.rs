@@ -28,7 +28,7 @@ use super::{
     stages::Stages,
 };
 use crate::{
-    authn::{Authenticator, Requester, Weight},
+    authn::{Authenticator, CostClass, Requester},
     authz::Authorizer,
     cacher::Cachers,
     forward::{Forward, ForwardError},
@@ -192,14 +192,14 @@ impl Stages {
         let RequestContext { info, credentials, peer, .. } = context;
         let is_watch = info.verb == Verb::Watch;
         let requester = self.permission.authenticator.requester(credentials, connection);
-        let weight = if why == ForwardReason::TooManyReviews {
-            Weight::Unreviewed
+        let cost = if why == ForwardReason::TooManyReviews {
+            CostClass::Unreviewed
         } else if why == ForwardReason::CostlySelector || request.uri().query().is_some_and(route::has_many_commas) {
-            Weight::Costly
+            CostClass::Costly
         } else {
-            Weight::Usual
+            CostClass::Usual
         };
-        let requester = Requester { weight, ..requester };
+        let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
