@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    progress_probe::{Stretch, progress_probe},
+    progress_probe::{QuietRange, progress_probe},
     schema_proof::SchemaProof,
 };
 use base::{
@@ -72,7 +72,7 @@ pub(super) struct Candidate<'a> {
 /// stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Proof {
-    shown: Stretch,
+    shown: QuietRange,
     asked_at: Instant,
 }
 
