@@ -6,7 +6,7 @@ use std::{collections::HashSet, time::Duration};
 use http::{HeaderMap, Method, Request, header};
 
 use super::{cache_lookup, route};
-use crate::{authn::Authenticator, authz::agreement, listener, serve};
+use crate::{authn::Authenticator, authz::oracle, listener, serve};
 use base::apimachinery::{ObjectKey, RequestInfo};
 
 pub(super) const CONFIG: serve::Config = serve::Config {
@@ -35,7 +35,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     }
     assert_eq!(request.method(), Method::GET);
     assert_eq!(route.target.subresource, None);
-    agreement::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
+    oracle::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
 }
 
 /// Checks that no identity claimed by the request is left after authentication, and that impersonation is noticed.
