@@ -12,9 +12,11 @@ mod change;
 mod derived;
 mod gap;
 mod history;
+mod interner;
 mod json;
 mod leaf;
 mod object;
+mod object_bytes;
 mod objects;
 mod predicate;
 mod protobuf;
@@ -26,13 +28,11 @@ mod size;
 mod snapshot;
 mod state;
 mod tag_tree;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod uid;
 mod view;
 pub mod wire;
-mod words;
 
 pub use backfill::{Backfill, NotBefore};
 pub use block::{Block, Deflated, Thaw};

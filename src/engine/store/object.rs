@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::{
     block::{Block, Thaw},
     derived::Derived,
+    object_bytes::ObjectBytes,
     schema::FieldPlace,
-    tail::Tail,
 };
 use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
@@ -26,7 +26,7 @@ pub struct Object {
     /// the object lacks is defined by the source of the field (read-path 5.1, "Value rules").
     pub(super) fields: Box<[Arc<str>]>,
     /// Everything after the shape's opening, including the closing brace.
-    pub(super) tail: Tail,
+    pub(super) tail: ObjectBytes,
     /// The length of `tail` in bytes, which is far less than 4 GiB.
     pub(super) tail_len: u32,
     /// The position in `tail` of the digits of `version`.
