@@ -6,7 +6,7 @@
 mod address;
 mod admin;
 mod audit;
-mod builtin;
+mod builtin_resources;
 mod cache;
 mod client_kubeconfig;
 mod clients;
@@ -23,6 +23,7 @@ mod memory;
 mod nearest;
 mod own_upstream;
 mod peers;
+mod preflight;
 mod problem;
 mod proxy_headers;
 mod quantity;
@@ -31,7 +32,6 @@ mod redacted;
 mod reload;
 mod schema;
 mod server_address;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod tls_files;
