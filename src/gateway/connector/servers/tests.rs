@@ -325,7 +325,7 @@ async fn a_connection_waits_for_a_check_and_says_why_there_is_no_server() {
     servers.found(vec![unknown(), None]);
     let error = connected(&servers).await.unwrap_err();
     let [one, other] = [&servers.states()[0].server, "b:1"].map(|server| format!("{server}: another cluster"));
-    assert_eq!(error, format!("none of upstream.servers is used: {one}; {other}"));
+    assert_eq!(error, format!("no server of upstream.servers is usable: {one}; {other}"));
 }
 
 #[tokio::test(start_paused = true)]
