@@ -10,7 +10,6 @@ mod bridge;
 mod budget;
 mod change;
 mod derived;
-mod gap;
 mod history;
 mod interner;
 mod json;
@@ -30,7 +29,6 @@ mod state;
 mod tag_tree;
 #[cfg(test)]
 mod tests;
-mod uid;
 mod view;
 pub mod wire;
 
@@ -39,8 +37,7 @@ pub use block::{Block, Deflated, Thaw};
 pub use bridge::NotBridged;
 pub use budget::{Claim, OverBudget, StoreBudget};
 pub use change::{Change, ChangeKind, FrameKind};
-pub use gap::Gap;
-pub use history::{Expired, FIRST_CHANGE, HistoryLimits};
+pub use history::{Expired, FIRST_CHANGE, Gap, HistoryLimits};
 pub use leaf::Leaf;
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
