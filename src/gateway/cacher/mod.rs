@@ -24,7 +24,6 @@ mod prewarm;
 mod progress_probe;
 mod proof_cost;
 mod proofs;
-mod schema_proof;
 mod staleness;
 mod status;
 mod store_key;

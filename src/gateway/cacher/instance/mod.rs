@@ -23,8 +23,7 @@ use super::{
     backfill::{self, BackfillDemand},
     columns::TableColumns,
     proof_cost::ProofCost,
-    proofs::{Candidate, Proofs},
-    schema_proof::SchemaProof,
+    proofs::{Candidate, Proofs, SchemaProof},
     staleness::StalenessLimit,
 };
 use crate::{
