@@ -4,13 +4,9 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Request};
 
-use super::{
-    audited::{self, Audited},
-    refusal::Refusal,
-    route::ReadVerb,
-};
+use super::{refusal::Refusal, route::ReadVerb};
 use crate::{
-    audit::{self, AuditLog, Event, Place, User},
+    audit::{self, AuditLog, Event, Place, Stage, User},
     cacher::{FILL_WAITERS_MAX, PROOF_WAITERS_MAX},
     serve::{self, ForwardReason},
 };
@@ -60,6 +56,13 @@ pub(super) struct Account {
 pub(super) struct InFlight {
     _share: Option<Share>,
     _audited: Option<Audited>,
+}
+
+/// The audit event of a long-running answer: logs its end when dropped.
+#[derive(Debug)]
+struct Audited {
+    log: AuditLog,
+    event: Option<Box<Event>>,
 }
 
 impl Accounting {
@@ -173,11 +176,33 @@ impl Account {
             if self.long_running {
                 return Some(Audited::started(log, place, event));
             }
-            audited::ends_soon(place, event);
+            ends_soon(place, event);
             None
         });
         InFlight { _share: self.share, _audited: audited }
     }
+}
+
+impl Audited {
+    /// For a long-running answer: logs its beginning now.
+    fn started(log: AuditLog, place: Place, event: Event) -> Self {
+        place.fill(event.clone().at(Stage::ResponseStarted));
+        Self { log, event: Some(Box::new(event)) }
+    }
+}
+
+impl Drop for Audited {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.log.offer(event.at(Stage::ResponseComplete));
+        }
+    }
+}
+
+/// Logs an answer that ends by itself as soon as it has a head: a client that does not read must not hold room in the
+/// log.
+fn ends_soon(place: Place, event: Event) {
+    place.fill(event.at(Stage::ResponseComplete));
 }
 
 #[cfg(test)]

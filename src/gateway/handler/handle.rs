@@ -1,17 +1,16 @@
 //! The request path, in one place.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{
     Body,
     accounting::{Accounting, Asked},
-    body::Inner,
+    body::{Inner, Served},
     cache_lookup,
-    context::RequestContext,
     cors::AllowedOrigin,
     host_check::HostCheck,
     kept_discovery::{AskedDiscovery, KeptDiscovery},
@@ -23,13 +22,11 @@ use super::{
     respond::{self, Rejection},
     resumption::Resumption,
     route::{self, ReadOptions, ReadVerb},
-    served::Served,
     settings::Settings,
-    stages::Stages,
 };
 use crate::{
-    authn::{Authenticator, CostClass, Requester},
-    authz::Authorizer,
+    authn::{Authenticator, CostClass, Credentials, Requester},
+    authz::{Attributes, Authorizer},
     cacher::Cachers,
     forward::{Forward, ForwardError},
     listener::{self, Connection, Handler, LongRunning},
@@ -37,7 +34,7 @@ use crate::{
     traces::Stage,
 };
 use base::{
-    apimachinery::{RequestInfo, Verb},
+    apimachinery::{RequestInfo, ResourceRequest, Verb},
     fairness::ByteBudget,
     telemetry::Outcome,
 };
@@ -61,6 +58,33 @@ pub struct Clients {
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub forward: Forward,
+}
+
+/// The stages that a request goes through.
+#[derive(Debug)]
+pub(super) struct Stages {
+    pub(super) host_check: HostCheck,
+    pub(super) permission: Permission,
+    pub(super) accounts: Accounting,
+    pub(super) room: ByteBudget,
+    pub(super) turns: ReadConcurrency,
+    pub(super) cachers: Cachers,
+    pub(super) forward: Forward,
+    pub(super) discovery: KeptDiscovery,
+    pub(super) settings: Settings,
+    pub(super) journal: Journal,
+}
+
+/// A request that was admitted. Stays the same on its way through the stages.
+#[derive(Clone, Debug)]
+pub(super) struct RequestContext {
+    pub(super) uri: Uri,
+    pub(super) info: RequestInfo,
+    /// The request's own, removed from its headers.
+    pub(super) credentials: Credentials,
+    /// The client's address; `None` on a Unix socket.
+    pub(super) peer: Option<IpAddr>,
+    pub(super) received: Instant,
 }
 
 impl Gateway {
@@ -90,6 +114,17 @@ impl Gateway {
             settings,
             journal,
         }))
+    }
+}
+
+impl RequestContext {
+    pub(super) fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    /// What the request's user needs permission for, to read `target`.
+    pub(super) fn attributes(&self, target: &ResourceRequest) -> Attributes {
+        Attributes::of(self.info.verb, target, self.query())
     }
 }
 

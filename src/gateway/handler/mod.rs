@@ -1,10 +1,8 @@
 //! The request path: parse, authenticate, authorize, decide, serve or forward, respond.
 
 mod accounting;
-mod audited;
 mod body;
 mod cache_lookup;
-mod context;
 mod cors;
 mod handle;
 mod host_check;
@@ -19,9 +17,7 @@ mod resumption;
 mod route;
 #[cfg(any(test, fuzzing))]
 pub mod same_request;
-mod served;
 mod settings;
-mod stages;
 mod wait;
 
 pub use accounting::Accounting;

@@ -6,15 +6,13 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::{
     accounting::Asked,
-    body::Inner,
+    body::{Inner, Served},
     cache_lookup,
-    context::RequestContext,
+    handle::{RequestContext, Stages},
     permission::Granted,
     refusal::{Refusal, Unserved},
     request_record::RequestRecord,
     route::{self, ReadOptions, ReadVerb, Route},
-    served::Served,
-    stages::Stages,
 };
 use crate::{
     connector,
