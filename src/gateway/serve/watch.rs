@@ -63,7 +63,7 @@ impl<'a> Wanted<'a> {
         }
         let view = instance.view(permit, Verb::Watch, &options.fields)?;
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
-        let form = read.writer()?;
+        let form = read.form()?;
         let bookmarks = bookmarks(instance, options, &form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
     }
