@@ -55,7 +55,7 @@ pub use limits::LimitsConfig;
 pub use listeners::{DEFAULT_LISTEN, ListenerConfig, ListenerTls};
 pub use load::{Checked, LoadError, Overrides};
 pub use location::Location;
-pub use logging::{LoggingAccess, LoggingConfig, LoggingFormat, TracingConfig};
+pub use logging::{LoggingConfig, LoggingFormat, TracingConfig};
 pub use memory::memory_limit;
 pub use peers::PeersConfig;
 pub use problem::{Problem, Problems};

@@ -208,8 +208,7 @@ fn ends_soon(place: Place, event: Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::Mode;
-    use base::lifecycle::Tasks;
+    use base::{config::AuditMode, lifecycle::Tasks};
 
     #[test]
     fn one_client_has_a_quarter_of_the_reads_that_wait() {
@@ -225,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn reads_that_wait_hold_no_room_in_the_audit_log() {
         let folder = tempfile::tempdir().unwrap();
-        let log = AuditLog::open(&folder.path().join("audit.log"), Mode::Blocking, &Tasks::new()).await.unwrap();
+        let log = AuditLog::open(&folder.path().join("audit.log"), AuditMode::Blocking, &Tasks::new()).await.unwrap();
         let accounts = Accounting::new(Shares::new(100_000, "test"), Some(log));
         let jane = Some(ClientKey::user("jane"));
         let waiting: Vec<_> = (0..20_000).map(|_| accounts.reserve(ReadVerb::Watch, None, jane).unwrap()).collect();
