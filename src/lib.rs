@@ -46,18 +46,19 @@
 //!
 //! # Nouns
 //!
-//! Kubernetes' own words have their own meaning (request info, bookmark, attributes, user info). The others:
+//! Kubernetes' own words have their own meaning (object, resource version, bookmark, reflector, request info,
+//! attributes, user info). The others:
 //!
 //! | Noun | Where | What it is |
 //! |---|---|---|
-//! | resource version | [`apimachinery::ResourceVersion`] | a number that upstream assigns; compared only within one resource |
 //! | freshness | [`apimachinery::Freshness`], [`apimachinery::WatchStart`] | what `resourceVersion` and `resourceVersionMatch` mean, parsed once |
-//! | object | [`store::Object`] | an object's bytes, its key, version, labels and selectable fields |
+//! | store | [`store::Writer`], [`store::Reader`] | the objects of one resource in one encoding; one reflector writes, many requests read |
+//! | scope | [`apimachinery::CollectionScope`], [`store::Scope`] | the part of a collection that one store holds; the part that one request may read |
 //! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects, kept as text or, if they do not change, compressed in one [`store::Block`]; all objects at one version. Both are immutable and shared |
 //! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of changes, with the snapshot after each |
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
 //! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
-//! | reflector | [`reflector::Reflector`] | keeps one store equal to upstream |
+//! | fill, bridge, gap | [`reflector::Filled`], [`reflector::Bridged`], [`store::Gap`] | fetching the whole state; the difference to the state before, by which a store that is filled again stays in use; the versions between the two states, of which nothing is known |
 //! | session | [`fanout::Session`] | the state machine that decides what one watch sends |
 //! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
 //! | permit, lease | [`authz::Permit`], [`authz::Lease`] | permission for one read from memory, which only `authz` can create; for a watch, permission that is renewed from time to time |

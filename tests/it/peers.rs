@@ -490,7 +490,7 @@ async fn a_peer_s_question_is_answered_from_memory_or_not_at_all() {
         let response = String::from_utf8(raw(address, line, QUESTION).await).unwrap();
         assert!(response.starts_with("HTTP/1.1 503 "), "{line}: {response}");
         assert!(
-            response.contains(r#""message":"kube-fanout: this gateway has no such state in memory that"#),
+            response.contains(r#""message":"kube-fanout: this gateway has no proven cache of this resource that"#),
             "{response}"
         );
         assert!(response.contains("kube-fanout-peer: "), "{response}");

@@ -42,6 +42,8 @@ pub enum ResponseKind {
 }
 
 impl Encoding {
+    pub const ALL: [Self; 2] = [Self::Json, Self::Protobuf];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
 
 use crate::apimachinery::{CollectionScope, GroupResource};
-use crate::config::builtin::{built_in, is_version};
+use crate::config::builtin_resources::{built_in, is_version};
 use crate::config::fields::{FLAG, Fields, Maybe, Number, Parsed, Refused, Size, Time, TimeOrNever, Words, about};
 use crate::config::{ClientsConfig, PeersConfig};
 

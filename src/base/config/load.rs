@@ -121,10 +121,11 @@ pub(super) fn read(path: &Path) -> Result<String, LoadError> {
 mod tests {
     use super::*;
     use crate::config::{
-        Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_LISTEN, ListenerTls, LoggingAccess, LoggingFormat,
+        Address, AuditConfig, AuditMode, ClientsConfig, DEFAULT_LISTEN, ListenerTls, LoggingFormat,
         MetricsAuthorization, MostRecentReads, MostRecentWatch, TlsFiles, TlsPolicy, TlsVersion, TracingConfig,
         TrustedConfig,
     };
+    use crate::telemetry::AccessLines;
     use std::time::Duration;
 
     fn problems(text: &str) -> Vec<String> {
@@ -204,7 +205,7 @@ drain: {timeout: 3s}
         assert_eq!((config.limits.connections, config.limits.connections_per_address), (7, 3));
         assert_eq!(config.audit, AuditConfig { path: Some("/a".into()), mode: AuditMode::BestEffort });
         assert_eq!(config.logging.format, LoggingFormat::Json);
-        assert_eq!(config.logging.access, LoggingAccess::All);
+        assert_eq!(config.logging.access, AccessLines::All);
         let tracing = TracingConfig { endpoint: "otel.example:4317".to_owned(), sampling_rate_per_million: 100 };
         assert_eq!(config.tracing, Some(tracing));
         assert_eq!(config.drain.timeout, Duration::from_secs(3));

@@ -5,7 +5,10 @@ use std::ops::RangeInclusive;
 use http::uri::Authority;
 use tracing::level_filters::LevelFilter;
 
-use crate::config::fields::{Fields, Number, Parsed, Refused, Words, about};
+use crate::{
+    config::fields::{Fields, Number, Parsed, Refused, Words, about},
+    telemetry::AccessLines,
+};
 
 const FORMATS: Words<LoggingFormat> = Words(&[("text", LoggingFormat::Text), ("json", LoggingFormat::Json)]);
 const LEVELS: Words<LevelFilter> = Words(&[
@@ -16,8 +19,8 @@ const LEVELS: Words<LevelFilter> = Words(&[
     ("debug", LevelFilter::DEBUG),
     ("trace", LevelFilter::TRACE),
 ]);
-const ACCESS: Words<LoggingAccess> =
-    Words(&[("all", LoggingAccess::All), ("notable", LoggingAccess::Notable), ("none", LoggingAccess::None)]);
+const ACCESS: Words<AccessLines> =
+    Words(&[("all", AccessLines::All), ("notable", AccessLines::Notable), ("none", AccessLines::None)]);
 const RATE_PER_MILLION: RangeInclusive<u32> = 0..=1_000_000;
 const ENDPOINT: Parsed<String> = Parsed {
     allowed: "HOST:PORT of a collector that takes OTLP over gRPC without TLS",
@@ -31,16 +34,7 @@ pub struct LoggingConfig {
     pub format: LoggingFormat,
     pub level: LevelFilter,
     /// Which finished requests and watches are logged, at level info and below.
-    pub access: LoggingAccess,
-}
-
-/// Which finished requests and watches are logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoggingAccess {
-    All,
-    /// Errors, refusals and slow requests.
-    Notable,
-    None,
+    pub access: AccessLines,
 }
 
 /// The format of a log line.
@@ -70,7 +64,7 @@ impl LoggingConfig {
 
 impl Default for LoggingConfig {
     fn default() -> Self {
-        Self { format: LoggingFormat::Text, level: LevelFilter::INFO, access: LoggingAccess::Notable }
+        Self { format: LoggingFormat::Text, level: LevelFilter::INFO, access: AccessLines::Notable }
     }
 }
 

@@ -5,6 +5,9 @@
 
 mod access_log;
 mod cache_metrics;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "only tests use it, and fail with its panic")]
+mod captured_log;
 mod chain;
 mod config_metrics;
 mod connection_metrics;
@@ -19,14 +22,13 @@ mod process_metrics;
 mod readings;
 mod request_metrics;
 mod review_metrics;
-#[cfg(any(test, feature = "testing"))]
-#[allow(clippy::unwrap_used, reason = "only tests use it, and fail with its panic")]
-mod thread_log;
 mod top_clients;
 mod upstream_metrics;
 
 pub use access_log::{AccessLines, AccessRecord, CLIENT_CLOSED, Finished, Outcome, SLOW, access_log};
 pub use cache_metrics::CacheMetrics;
+#[cfg(any(test, feature = "testing"))]
+pub use captured_log::CapturedLog;
 pub use chain::{Chain, caused_by, causes};
 pub use config_metrics::{config_needs_restart, config_reloaded};
 pub use connection_metrics::{
@@ -41,8 +43,6 @@ pub use output_metrics::{AuditWrite, SpansDropped, audit_lost, audit_write, span
 pub use readings::{BytesReading, CacheLabels, CacheReadings, LimitReading, Readings, RequestsReading};
 pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
-#[cfg(any(test, feature = "testing"))]
-pub use thread_log::ThreadLog;
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
     front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside,

@@ -8,14 +8,14 @@ use base::apimachinery::{Encoding, ResourceVersion};
 
 /// The frame of `change` for watchers that see it as `kind`.
 pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
-    if shape.encoding() == Encoding::Protobuf {
-        return protobuf::frame(change, kind, shape);
-    }
-    match kind {
-        FrameKind::Added => event(b"ADDED", shape, &[&change.object.tail()]),
-        FrameKind::Modified => event(b"MODIFIED", shape, &[&change.object.tail()]),
-        FrameKind::Deleted => event(b"DELETED", shape, &[&change.object.tail()]),
-        FrameKind::Left => left(change.before.as_deref().unwrap_or(&change.object), change.version, shape),
+    match (shape.encoding(), kind) {
+        (Encoding::Protobuf, _) => protobuf::frame(change, kind, shape),
+        (Encoding::Json, FrameKind::Added) => event(b"ADDED", shape, &[&change.object.tail()]),
+        (Encoding::Json, FrameKind::Modified) => event(b"MODIFIED", shape, &[&change.object.tail()]),
+        (Encoding::Json, FrameKind::Deleted) => event(b"DELETED", shape, &[&change.object.tail()]),
+        (Encoding::Json, FrameKind::Left) => {
+            left(change.before.as_deref().unwrap_or(&change.object), change.version, shape)
+        }
     }
 }
 

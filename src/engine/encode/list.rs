@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{list_position::ListPosition, partial::Partial, protobuf};
+use super::{partial::Partial, protobuf};
 use crate::store::{Leaf, Object, Shape, Thaw};
-use base::apimachinery::{Encoding, GroupVersionResource};
+use base::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
 
 /// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,30 @@ impl ListEnvelope {
             Self::Protobuf(list) => list.tail(position),
             Self::Partial(partial) => partial.tail(position, items_len),
         }
+    }
+}
+
+/// The metadata of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPosition {
+    pub version: ResourceVersion,
+    /// The token of the next page; `None` on the last page.
+    pub continue_token: Option<String>,
+    pub remaining_item_count: Option<u64>,
+}
+
+impl ListPosition {
+    /// The position of a whole collection.
+    pub fn of(version: ResourceVersion) -> Self {
+        Self { version, continue_token: None, remaining_item_count: None }
+    }
+
+    /// The metadata of a list that is written in the order of the Go struct.
+    pub(super) fn list_meta(&self) -> String {
+        let Self { version, continue_token, remaining_item_count } = self;
+        let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
+        let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
+        format!("{{\"resourceVersion\":\"{version}\"{token}{rest}}}")
     }
 }
 

@@ -6,7 +6,6 @@ mod form;
 mod frame;
 mod gzip;
 mod list;
-mod list_position;
 pub mod partial;
 mod pretty;
 pub mod protobuf;
@@ -16,8 +15,7 @@ pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
 pub use form::{Form, LeafChunk};
 pub use frame::{added_len, error_event, frame, put_added};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};
-pub use list::{JsonList, ListEnvelope, object, status};
-pub use list_position::ListPosition;
+pub use list::{JsonList, ListEnvelope, ListPosition, object, status};
 pub use pretty::Pretty;
 
 /// The annotation of the bookmark that ends the initial events (read-path 3.4).

@@ -6,10 +6,8 @@
 mod end;
 mod hub;
 mod initial;
-mod interest;
 mod session;
 
 pub use end::EndCause;
-pub use hub::{Behind, Hub, Subscription};
-pub use interest::Interest;
+pub use hub::{Behind, Hub, Interest, Subscription};
 pub use session::{Bookmarks, Session, SessionOptions, Start, Step, Template};

@@ -17,13 +17,13 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Why there is no backfill.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoBackfill {
-    #[error("upstream does not tell it")]
+    #[error("upstream cannot replay the events before the fill")]
     Upstream(#[from] Failure),
     #[error("upstream does not say that there are no more events: its watch ended without an event and a bookmark")]
     Unconfirmed,
-    #[error("upstream took too long to tell it")]
+    #[error("upstream took too long to replay them")]
     TooSlow,
-    #[error("it cannot be used")]
+    #[error("the replayed events cannot be joined to the cache")]
     Unusable(#[from] NotBefore),
 }
 

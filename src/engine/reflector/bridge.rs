@@ -94,12 +94,13 @@ pub(super) async fn read<S: ByteStream>(
 }
 
 impl<S> Refill<S> {
-    /// Whether a store with `schema` can continue with this state. `head` is from upstream's answer when the store was
-    /// filled.
+    /// Whether a store with `schema` can continue with this state. `head` and `provenance` are those of the store, from
+    /// when it was filled.
     pub(super) fn may_follow(
         &self,
         schema: &Schema,
         head: Option<&Head>,
+        provenance: Option<&Provenance>,
         machine: &Machine,
         bridges: bool,
     ) -> Result<(), Unbridged> {
@@ -109,8 +110,13 @@ impl<S> Refill<S> {
         if !machine.is_known_server(self.server.as_deref()) {
             return Err(Unbridged::Server);
         }
-        let is_same = head == Some(&self.head) && schema.fields() == self.schema.fields();
-        if is_same { Ok(()) } else { Err(Unbridged::Definition) }
+        if head != Some(&self.head) || schema.fields() != self.schema.fields() {
+            return Err(Unbridged::Definition);
+        }
+        match (provenance, &self.provenance) {
+            (Some(before), Some(now)) if before != now => Err(Unbridged::Server),
+            _ => Ok(()),
+        }
     }
 
     /// Applies the difference to the store.

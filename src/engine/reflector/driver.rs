@@ -252,10 +252,12 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let head = Head::read(page, kind)?;
         self.ask_again(&mut server, began).await;
         let fields = fill::known_fields(&self.upstream, fields).await?;
-        let schema = match (encoding, head.shape.encoding()) {
-            (Encoding::Json, Encoding::Json) => Schema::new(head.shape.clone(), fields),
-            (Encoding::Protobuf, Encoding::Protobuf) => Schema::protobuf(head.shape.clone(), resource, fields),
-            _ => return Err(Failure::Malformed),
+        if head.shape.encoding() != *encoding {
+            return Err(Failure::Malformed);
+        }
+        let schema = match encoding {
+            Encoding::Json => Schema::new(head.shape.clone(), fields),
+            Encoding::Protobuf => Schema::protobuf(head.shape.clone(), resource, fields),
         };
         let schema = Arc::new(schema.within(self.settings.budget.clone()));
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
@@ -316,12 +318,9 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     /// Applies the difference between the store and the new state, if that is allowed and possible.
     fn bridge(&mut self, refill: &mut Refill<L::Stream>) -> Option<Bridged> {
         let writer = self.writer.as_mut()?;
-        let is_same = || match (&self.provenance, &refill.provenance) {
-            (Some(before), Some(now)) if before != now => Err(Unbridged::Server),
-            _ => Ok(()),
-        };
-        let may_be = refill.may_follow(writer.schema(), self.head.as_ref(), &self.machine, self.settings.bridges);
-        let bridged = may_be.and_then(|()| is_same()).and_then(|()| refill.bridge(writer));
+        let (head, provenance, bridges) = (self.head.as_ref(), self.provenance.as_ref(), self.settings.bridges);
+        let may_follow = refill.may_follow(writer.schema(), head, provenance, &self.machine, bridges);
+        let bridged = may_follow.and_then(|()| refill.bridge(writer));
         bridged.inspect_err(|why| self.sink.unbridged(why)).ok()
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::{Failure, status_body::StatusBody};
+use super::{Failure, failure::StatusBody};
 use crate::{
     encode::{
         BookmarkTemplate, InvalidBookmark, JsonBookmark,

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::status_body::StatusBody;
 use crate::{encode::protobuf, store::OverBudget};
 
 /// Why a list, a watch or a check failed.
@@ -48,6 +47,33 @@ pub enum Failure {
     /// The gateway has no memory for the collection, which takes more than this number of bytes.
     #[error("no memory for the collection, which takes more than {0} bytes; raise cache.bytes")]
     OverBudget(u64),
+}
+
+/// The fields of a Status that a reflector reads.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct StatusBody {
+    pub(super) code: u16,
+    #[serde(default)]
+    details: StatusDetails,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+struct StatusDetails {
+    #[serde(default)]
+    causes: Vec<StatusCause>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct StatusCause {
+    #[serde(default)]
+    reason: String,
+}
+
+impl StatusBody {
+    /// Whether a cause is `ResourceVersionTooLarge`, which client-go looks for, too (read-path 2, "RV too high").
+    pub(super) fn is_too_large(&self) -> bool {
+        self.details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+    }
 }
 
 impl Failure {

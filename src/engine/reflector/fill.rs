@@ -3,20 +3,18 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use http::HeaderValue;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{
     ByteStream, EventStream, Failure, FillSource, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom,
-    WatchRequest,
-    item_readers::ItemReaders,
-    list_items::ListItems,
-    page::{Page, PageFormat},
-    protobuf_items::ProtobufItems,
+    WatchRequest, item_readers::ItemReaders, list_items::ListItems, protobuf_items::ProtobufItems,
 };
 use crate::{
-    encode::BookmarkTemplate,
-    store::{ChangeKind, Objects, Reader, Schema, Shape},
+    encode::{BookmarkTemplate, protobuf},
+    store::{ChangeKind, Objects, PROTOBUF_MAGIC, Reader, Schema, Shape},
 };
 use base::{
     apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
@@ -56,6 +54,49 @@ pub(super) struct Head {
     pub(super) warnings: Vec<HeaderValue>,
 }
 
+/// How upstream wrote a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageFormat {
+    /// A built-in type in JSON.
+    Typed,
+    /// A custom resource in JSON.
+    Custom,
+    Protobuf,
+}
+
+/// A page of a list, without its items.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// For example `PodList`.
+    list_kind: String,
+    api_version: String,
+    format: PageFormat,
+    pub(super) version: ResourceVersion,
+    /// Empty on the last page.
+    pub(super) continue_token: String,
+    /// Whether there is a list of items, even an empty one. Go writes a nil slice as `null`.
+    pub(super) lists_items: bool,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListBody<'a> {
+    kind: String,
+    api_version: String,
+    metadata: ListMetadata,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    r#continue: String,
+}
+
 /// The whole state at `version`.
 pub(super) struct State<S> {
     pub(super) objects: Objects,
@@ -69,6 +110,42 @@ pub(super) struct State<S> {
 /// The version of a collection, from a list of it.
 pub fn head_version(page: &ListPage) -> Result<ResourceVersion, Failure> {
     Ok(Page::read(&page.body)?.version)
+}
+
+impl Page {
+    fn read(body: &Bytes) -> Result<Self, Failure> {
+        if body.starts_with(PROTOBUF_MAGIC) { Self::read_protobuf(body.clone()) } else { Self::read_json(body) }
+    }
+
+    fn read_json(body: &[u8]) -> Result<Self, Failure> {
+        let list: ListBody<'_> = serde_json::from_slice(body).map_err(|_| Failure::Malformed)?;
+        Ok(Self {
+            list_kind: list.kind,
+            api_version: list.api_version,
+            // Built-in types are written in the order of the Go struct's fields, custom resources in alphabetical
+            // order.
+            format: if body.starts_with(b"{\"kind\":") { PageFormat::Typed } else { PageFormat::Custom },
+            version: version_of(&list.metadata.resource_version)?,
+            continue_token: list.metadata.r#continue,
+            lists_items: list.items.is_some(),
+        })
+    }
+
+    fn read_protobuf(body: Bytes) -> Result<Self, Failure> {
+        let list = protobuf::ListBody::parse(body).map_err(|_| Failure::Malformed)?;
+        Ok(Self {
+            version: version_of(&list.resource_version)?,
+            list_kind: list.kind,
+            api_version: list.api_version,
+            format: PageFormat::Protobuf,
+            continue_token: list.r#continue,
+            lists_items: true,
+        })
+    }
+}
+
+fn version_of(text: &str) -> Result<ResourceVersion, Failure> {
+    ResourceVersion::parse(text).map_err(|_| Failure::Malformed)
 }
 
 impl Head {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
-use super::{gap::Gap, object::Object, snapshot::Snapshot};
+use super::{history::Gap, object::Object, snapshot::Snapshot};
 use base::apimachinery::{Representation, ResourceVersion};
 
 /// What upstream reported about the object.

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{change::Change, gap::Gap, snapshot::Snapshot};
+use super::{change::Change, snapshot::Snapshot};
 use base::apimachinery::ResourceVersion;
 
 /// How much of the past a store keeps. [`HistoryLimits::COUNT_MIN`] changes are always kept.
@@ -21,6 +21,20 @@ impl HistoryLimits {
     pub const COUNT_MIN: usize = 100;
     /// The maximum size of that ring.
     pub const COUNT_MAX: usize = 102_400;
+}
+
+/// The versions between two known states, about which nothing is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub from: ResourceVersion,
+    pub to: ResourceVersion,
+}
+
+impl Gap {
+    /// Whether the state at `version` is unknown.
+    pub fn contains(&self, version: ResourceVersion) -> bool {
+        self.from < version && version < self.to
+    }
 }
 
 /// Why the changes after a version are not known. Upstream may still know them.

@@ -52,7 +52,8 @@ impl Object {
         let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?.into();
         let key = ObjectKey::new(metadata.namespace.as_deref(), &name);
         let fields = schema.field_values(values);
-        let labels = metadata.labels.iter().map(|(name, value)| (schema.words.share(name), schema.words.share(value)));
+        let labels =
+            metadata.labels.iter().map(|(name, value)| (schema.interner.share(name), schema.interner.share(value)));
         let labels = labels.collect::<Labels>();
         let tail = json.slice(opening.len()..);
         let (tail_len, tail, derived) = (object::position(tail.len()), tail.into(), Default::default());

@@ -7,8 +7,10 @@ use bytes::Bytes;
 use super::{
     block::{Block, Thaw},
     derived::Derived,
+    json,
+    object_bytes::ObjectBytes,
+    protobuf,
     schema::FieldPlace,
-    tail::Tail,
 };
 use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
@@ -26,7 +28,7 @@ pub struct Object {
     /// the object lacks is defined by the source of the field (read-path 5.1, "Value rules").
     pub(super) fields: Box<[Arc<str>]>,
     /// Everything after the shape's opening, including the closing brace.
-    pub(super) tail: Tail,
+    pub(super) tail: ObjectBytes,
     /// The length of `tail` in bytes, which is far less than 4 GiB.
     pub(super) tail_len: u32,
     /// The position in `tail` of the digits of `version`.
@@ -121,6 +123,15 @@ impl Object {
     /// The value of `metadata` as upstream wrote it: a JSON object, or an `ObjectMeta` message.
     pub fn metadata(&self) -> Bytes {
         self.tail().slice(self.metadata_at())
+    }
+
+    /// `metadata.uid`, read on each call; `None` if there is none, or an empty one.
+    pub fn uid(&self) -> Option<String> {
+        let metadata = self.metadata();
+        // No `ObjectMeta` message begins with this byte.
+        let is_json = metadata.starts_with(b"{");
+        let uid = if is_json { json::uid(&metadata) } else { protobuf::uid(&metadata) };
+        uid.filter(|uid| !uid.is_empty())
     }
 
     /// The position in the tail of the value of `metadata`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{budget::StoreBudget, tag_tree::TagTree, wire, words::Words};
+use super::{budget::StoreBudget, interner::Interner, tag_tree::TagTree, wire};
 use base::apimachinery::{Encoding, FieldSource, GroupResource, NODE_NAME, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
@@ -77,7 +77,7 @@ pub struct Schema {
     index: Option<FieldPlace>,
     pub(super) paths: PathTree,
     pub(super) tags: TagTree,
-    pub(super) words: Words,
+    pub(super) interner: Interner,
     budget: StoreBudget,
 }
 
@@ -98,7 +98,7 @@ impl Schema {
             index,
             paths,
             tags: TagTree::default(),
-            words: Words::default(),
+            interner: Interner::default(),
             budget: StoreBudget::default(),
         }
     }
@@ -139,8 +139,8 @@ impl Schema {
     pub(super) fn field_values(&self, found: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
         let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
             FieldSource::Name | FieldSource::Namespace => None,
-            FieldSource::Path { absent, .. } => Some(self.words.share(found.as_deref().unwrap_or(absent))),
-            FieldSource::NeverSet => Some(self.words.share("")),
+            FieldSource::Path { absent, .. } => Some(self.interner.share(found.as_deref().unwrap_or(absent))),
+            FieldSource::NeverSet => Some(self.interner.share("")),
         };
         self.fields.iter().zip(found).filter_map(value).collect()
     }

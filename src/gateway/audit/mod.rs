@@ -4,10 +4,11 @@
 //! from memory and for each refusal by the gateway itself; forwarded requests are in upstream's log, under the client
 //! that sent them.
 //!
-//! Invariants of [`Mode::Blocking`]: an answer from memory begins only once there is room for its event, and not while
-//! events cannot be written, so that the log misses no answers except those of the process's last moments. Events are
-//! written in order, each on its own line, whatever the disk does. Two kinds of events do not wait for room: the
-//! end of a watch, since its beginning is logged before it is answered, and refusals, since they reveal nothing.
+//! Invariants of [`AuditMode::Blocking`](base::config::AuditMode::Blocking): an answer from memory begins only once
+//! there is room for its event, and not while events cannot be written, so that the log misses no answers except those
+//! of the process's last moments. Events are written in order, each on its own line, whatever the disk does. Two kinds
+//! of events do not wait for room: the end of a watch, since its beginning is logged before it is answered, and
+//! refusals, since they reveal nothing.
 
 mod event;
 mod file;
@@ -18,5 +19,5 @@ mod writer;
 
 pub use event::{Event, ObjectReference, ResponseStatus, Stage, User};
 pub use health::AuditHealth;
-pub use log::{AuditError, AuditLog, Mode, Place, Unwritable};
+pub use log::{AuditError, AuditLog, Place, Unwritable};
 pub use request::Request;

@@ -40,8 +40,8 @@ use base::lifecycle::Tasks;
 pub use authorities::AuthoritiesError;
 pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
-pub use refusals::{Doubts, Unanswered};
-pub use requester::{Requester, Weight, client_of};
+pub use refusals::{PendingVerification, UnverifiedSender};
+pub use requester::{CostClass, Requester, client_of};
 pub use token::TokenReviews;
 pub use unauthenticated::Unauthenticated;
 pub use x509::CREDENTIAL_ID;
@@ -149,26 +149,26 @@ impl Authenticator {
     pub fn requester(&self, credentials: &Credentials, connection: &Connection) -> Requester {
         let address = connection.peer.map(|peer| peer.ip());
         let Some(delegated) = &self.delegated else {
-            return Requester { address, client: None, doubts: None, weight: Weight::Usual };
+            return Requester { address, client: None, unverified: None, cost: CostClass::Usual };
         };
         let tokens = &delegated.tokens;
-        let doubts = || Some(tokens.doubts(connection));
-        let (client, doubts) = match credentials {
+        let unverified = || Some(tokens.unverified(connection));
+        let (client, unverified) = match credentials {
             Credentials::Verified { user, .. } => (client_of(user, address), None),
             Credentials::Bearer { token, .. } => match token.token().and_then(|token| tokens.client(token)) {
                 Some(known) => (known, None),
-                None => (unknown_tokens(address), doubts()),
+                None => (unknown_tokens(address), unverified()),
             },
-            Credentials::Subprotocol { .. } => (unknown_tokens(address), doubts()),
+            Credentials::Subprotocol { .. } => (unknown_tokens(address), unverified()),
             Credentials::Passed { authorization: Some(_), .. } | Credentials::Refused => {
-                (ClientKey::address(address), doubts())
+                (ClientKey::address(address), unverified())
             }
             // A load balancer's probe, for example: upstream has nothing to verify.
             Credentials::Passed { authorization: None, .. } | Credentials::Gateway { .. } => {
                 (ClientKey::address(address), None)
             }
         };
-        Requester { address, client: Some(client), doubts, weight: Weight::Usual }
+        Requester { address, client: Some(client), unverified, cost: CostClass::Usual }
     }
 
     /// Learns from the status with which upstream answered a forwarded request whether its credentials are valid.

@@ -31,7 +31,7 @@ const LIMIT: &str = "address_refusals";
 /// Whether a request whose credentials are not known to be valid has to wait, because others of its address were
 /// refused.
 #[derive(Clone, Debug)]
-pub struct Doubts {
+pub struct UnverifiedSender {
     refusals: Arc<Refusals>,
     address: ClientKey,
     /// The request's connection. Clients that share an address have connections of their own.
@@ -41,7 +41,7 @@ pub struct Doubts {
 /// A request whose credentials upstream verifies. If it is dropped before there is an answer, its client has gone, and
 /// the credentials count as refused: else a client that never waits would make up as many as it likes.
 #[derive(Debug)]
-pub struct Unanswered<'a>(Option<&'a Doubts>);
+pub struct PendingVerification<'a>(Option<&'a UnverifiedSender>);
 
 /// The refusals of each address, and of all together.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Refusals {
     }
 }
 
-impl Doubts {
+impl UnverifiedSender {
     /// About a request on a connection.
     pub(super) fn of(refusals: &Arc<Refusals>, connection: &Connection) -> Self {
         let address = ClientKey::address(connection.peer.map(|peer| peer.ip()));
@@ -79,8 +79,8 @@ impl Doubts {
     }
 
     /// To be called when the request is sent.
-    pub fn sent(&self) -> Unanswered<'_> {
-        Unanswered(Some(self))
+    pub fn sent(&self) -> PendingVerification<'_> {
+        PendingVerification(Some(self))
     }
 
     /// Whether many credentials of the address were refused recently.
@@ -98,16 +98,16 @@ impl Doubts {
     }
 }
 
-impl Unanswered<'_> {
+impl PendingVerification<'_> {
     /// Upstream's answer says whether it has accepted the credentials, or there is none.
     pub fn answered(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unanswered<'_> {
+impl Drop for PendingVerification<'_> {
     fn drop(&mut self) {
-        if let Some(Doubts { refusals, address, .. }) = self.0 {
+        if let Some(UnverifiedSender { refusals, address, .. }) = self.0 {
             refusals.count_unanswered(*address);
         }
     }
@@ -124,7 +124,10 @@ mod tests {
         let refusals = Arc::new(Refusals::new());
         let of = |address: [u8; 4]| {
             let (peer, draining) = (Some((address, 1024).into()), CancellationToken::new());
-            Doubts::of(&refusals, &Connection { number: 0, peer, tls: false, client_certificate: None, draining })
+            UnverifiedSender::of(
+                &refusals,
+                &Connection { number: 0, peer, tls: false, client_certificate: None, draining },
+            )
         };
         let (hostile, other) = (of([192, 0, 2, 7]), of([192, 0, 2, 8]));
         for _ in 0..EACH.burst {
@@ -170,16 +173,19 @@ mod tests {
         let refusals = Arc::new(Refusals::new());
         let [hostile, other] = ["hostile", "other"].map(|name| ClientKey::of(&name));
         let draining = CancellationToken::new();
-        let doubts = |number: u8| {
+        let unverified = |number: u8| {
             let (peer, draining) = (Some(([192, 0, 2, number], 1024).into()), draining.clone());
-            Doubts::of(&refusals, &Connection { number: 0, peer, tls: false, client_certificate: None, draining })
+            UnverifiedSender::of(
+                &refusals,
+                &Connection { number: 0, peer, tls: false, client_certificate: None, draining },
+            )
         };
         for second in 0..10 {
             for _ in 0..1000 {
                 refusals.count(hostile);
             }
             for number in 0..200 {
-                drop(doubts(number).sent());
+                drop(unverified(number).sent());
             }
             advance(Duration::from_secs(1)).await;
             // One surge at the beginning, of the refusals that are free of the address.
@@ -188,7 +194,7 @@ mod tests {
                 assert!(!refusals.are_many(other));
             }
         }
-        assert!(refusals.are_many(hostile) && !doubts(7).are_many());
+        assert!(refusals.are_many(hostile) && !unverified(7).are_many());
     }
 
     #[tokio::test(start_paused = true)]
@@ -196,13 +202,13 @@ mod tests {
         let refusals = Arc::new(Refusals::new());
         let draining = CancellationToken::new();
         let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
-        let doubts = Doubts::of(&refusals, &connection);
-        (0..=EACH.burst).for_each(|_| doubts.sent().answered());
-        assert!(!doubts.are_many(), "the answer is counted, not the request");
-        (0..=EACH.burst).for_each(|_| drop(doubts.sent()));
-        assert!(doubts.are_many());
-        let another = Doubts::of(&refusals, &Connection { number: 1, ..connection });
-        assert!(another.are_many() && another.connection != doubts.connection, "of one Unix socket");
+        let unverified = UnverifiedSender::of(&refusals, &connection);
+        (0..=EACH.burst).for_each(|_| unverified.sent().answered());
+        assert!(!unverified.are_many(), "the answer is counted, not the request");
+        (0..=EACH.burst).for_each(|_| drop(unverified.sent()));
+        assert!(unverified.are_many());
+        let another = UnverifiedSender::of(&refusals, &Connection { number: 1, ..connection });
+        assert!(another.are_many() && another.connection != unverified.connection, "of one Unix socket");
     }
 
     #[tokio::test(start_paused = true)]

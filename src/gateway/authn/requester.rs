@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{groups::is_anonymous, refusals::Doubts};
+use super::{groups::is_anonymous, refusals::UnverifiedSender};
 use base::{apimachinery::UserInfo, fairness::ClientKey};
 
 /// The origin of a request.
@@ -13,13 +13,13 @@ pub struct Requester {
     /// The key that the request is accounted to. `None` if clients are not told apart.
     pub client: Option<ClientKey>,
     /// `None` if the credentials are known to be valid, or there are none to verify.
-    pub doubts: Option<Doubts>,
-    pub weight: Weight,
+    pub unverified: Option<UnverifiedSender>,
+    pub cost: CostClass,
 }
 
 /// What a request costs upstream, compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum CostClass {
     Usual,
     /// Memory could not answer because too many reviews, of the client or of all, are on their way: such requests come
     /// all at once.

@@ -264,12 +264,12 @@ async fn tokens_in_subprotocols_of_websockets_count_as_unknown_credentials() {
     assert_eq!(requester.client, Some(unknown_tokens(address)));
     assert_eq!(authenticator.known(&shown, Instant::now()), Some(Err(Unauthenticated::NoCredentials)));
     let anonymous = authenticator.requester(&plain, &connection);
-    assert!(anonymous.doubts.is_none() && anonymous.client == Some(ClientKey::address(address)), "no WebSocket");
+    assert!(anonymous.unverified.is_none() && anonymous.client == Some(ClientKey::address(address)), "no WebSocket");
     for (credentials, are_many) in [(&plain, false), (&shown, true)] {
         for _ in 0..100 {
             authenticator.learn(credentials, address, StatusCode::UNAUTHORIZED);
         }
-        assert_eq!(requester.doubts.as_ref().unwrap().are_many(), are_many);
+        assert_eq!(requester.unverified.as_ref().unwrap().are_many(), are_many);
     }
     // What else the request proves its user by counts first, as for the API server.
     let jane = ClientCertificate::of(&client(&world.clients, "jane", "devs"));

@@ -4,12 +4,12 @@
 //! same request ([`Attributes`]). Fails closed: without a verdict there is no permit; the request is forwarded, and
 //! upstream decides there.
 
-#[cfg(any(test, fuzzing))]
-pub(crate) mod agreement;
 mod attributes;
 mod authorizer;
 mod lease;
 mod non_resource;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod oracle;
 mod review;
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ use base::{
     apimachinery::{RequestInfo, Target, UserInfo},
     fairness::ClientKey,
     lifecycle::Tasks,
-    telemetry::ThreadLog,
+    telemetry::CapturedLog,
 };
 
 const PODS: &str = "/api/v1/pods";
@@ -585,7 +585,7 @@ async fn an_overdue_lease_is_reviewed_before_anything_is_read() {
 
 #[tokio::test]
 async fn the_log_says_once_that_access_cannot_be_reviewed_and_once_that_it_can_again() {
-    let (log, _guard) = ThreadLog::start();
+    let (log, _guard) = CapturedLog::start();
     let reviewer = Reviewer::start(|_, before| (before % 10 >= 5).then_some(true)).await;
     let authorizer = reviewer.authorizer_with(Duration::ZERO);
     for _ in 0..2 {

@@ -238,7 +238,7 @@ impl Instance {
                 Ok(()) => tracing::info!(resource = %self.resource, version = %from, before = ?until,
                     "history begins earlier, for watches that resume from before the fill"),
                 Err(error) => tracing::info!(resource = %self.resource, version = %from, error = %Chain(error),
-                    "history cannot begin earlier; watches that resume from there are forwarded"),
+                    "cannot backfill history; watches that resume from before the fill are forwarded"),
             }
             let is_too_old = matches!(
                 extended,

@@ -19,7 +19,7 @@ const MAX: Duration = Duration::from_secs(5);
 
 /// Nothing happened after `behind`, up to `up_to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct QuietRange {
     pub(super) behind: ResourceVersion,
     pub(super) up_to: ResourceVersion,
 }
@@ -30,14 +30,14 @@ pub(super) async fn progress_probe(
     schema: &Schema,
     start: ResourceVersion,
     last_change: ResourceVersion,
-) -> Result<Option<Stretch>, Failure> {
+) -> Result<Option<QuietRange>, Failure> {
     let watched = async {
         let request = WatchRequest { seconds: SECONDS, ..WatchRequest::new(WatchFrom::After(start)) };
         let mut events = EventStream::new(upstream.watch(request).await?, schema.shape.encoding());
         let mut behind = last_change;
         while let Some(event) = events.next(schema, MAX).await? {
             match event {
-                UpstreamEvent::Bookmark { version: up_to, .. } => return Ok(Some(Stretch { behind, up_to })),
+                UpstreamEvent::Bookmark { version: up_to, .. } => return Ok(Some(QuietRange { behind, up_to })),
                 UpstreamEvent::Change { object, .. } => behind = object.version,
             }
         }

@@ -1,7 +1,10 @@
 //! Proves that a store is as recent as upstream itself, and as the other stores of its resource
 //! (the manual's chapter `consistency`).
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use tokio::{
     sync::Semaphore,
@@ -9,10 +12,8 @@ use tokio::{
     try_join,
 };
 
-use super::{
-    progress_probe::{Stretch, progress_probe},
-    schema_proof::SchemaProof,
-};
+use super::progress_probe::{QuietRange, progress_probe};
+use crate::upstream::Crd;
 use base::{
     apimachinery::ResourceVersion,
     memo::{Join, SingleFlight},
@@ -35,6 +36,10 @@ pub const PROOF_WAITERS_MAX: usize = 10_000;
 /// How long the store's own watch may take to reach the head version before a progress probe is opened. On a busy
 /// resource it takes milliseconds, while a progress probe always takes a second.
 const OWN_WATCH_FIRST: Duration = Duration::from_millis(50);
+
+/// How long an answer about the schema counts for versions that were proven before: the server that answers for the
+/// resource may change without a new version.
+const TRUSTED_FOR: Duration = Duration::from_secs(60);
 
 /// Why the store could not be proven to be recent. The request is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,12 +73,34 @@ pub(super) struct Candidate<'a> {
     pub(super) own_watch: Duration,
 }
 
-/// What a progress probe showed: a store that has the last change before the stretch is complete up to the end of the
-/// stretch.
+/// What a progress probe showed: a store that has the last change before the range is complete up to the end of the
+/// range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Proof {
-    shown: Stretch,
+    shown: QuietRange,
     asked_at: Instant,
+}
+
+/// The version up to which a store's objects are known to be of the schema that their resource has now.
+///
+/// When a definition changes, an API server applies the new schema to new requests at once, but ends the watches that
+/// were opened under the old one only a second later, or after up to a minute if it still answers a slow request.
+/// Meanwhile these watches report objects that were written under the new schema without their new fields, at the right
+/// versions (seen on 1.20 and 1.36). A store that follows such a watch has reached a version, but does not hold that
+/// version's objects. So the version of the answer has to be proven, and not only the one that a client asks for.
+#[derive(Debug)]
+pub(super) struct SchemaProof {
+    /// `None` for a built-in resource, whose schema changes only with upstream's program.
+    proven: Option<Mutex<Proven>>,
+    question: SingleFlight<Result<bool, Failure>>,
+}
+
+/// Invariant: the definition was read after upstream had reached the version, and was the one that the store was filled
+/// under.
+#[derive(Clone, Copy, Debug)]
+struct Proven {
+    up_to: ResourceVersion,
+    asked: Instant,
 }
 
 /// Proofs for one resource, shared by its stores in all encodings and versions of the API.
@@ -250,6 +277,49 @@ async fn proof(upstream: &impl ListWatch, reader: &Reader) -> Option<Proof> {
     let (last_change, start) = reader.last_change_and_progress();
     let shown = progress_probe(upstream, reader.schema(), start, last_change).await;
     shown.ok().flatten().map(|shown| Proof { shown, asked_at })
+}
+
+impl SchemaProof {
+    /// Of a store that was filled up to `version` before the definition was compared; a built-in resource has none.
+    pub(super) fn new(definition: Option<&Crd>, version: ResourceVersion) -> Self {
+        let proven = definition.map(|_| Mutex::new(Proven { up_to: version, asked: Instant::now() }));
+        Self { proven, question: SingleFlight::new(Join::BeforeItIsSent) }
+    }
+
+    /// Whether the objects up to `version`, which upstream has reached, are of the current schema. One question serves
+    /// all callers that were waiting when it was sent.
+    ///
+    /// # Errors
+    /// Upstream has not answered within `wait`, and the version was not proven before.
+    pub(super) async fn holds_up_to(
+        &self,
+        version: ResourceVersion,
+        upstream: &impl ListWatch,
+        wait: Duration,
+    ) -> Result<bool, Failure> {
+        let Some(proven) = &self.proven else { return Ok(true) };
+        let Proven { up_to, asked } = *lock(proven);
+        if version <= up_to && asked.elapsed() < TRUSTED_FOR {
+            return Ok(true);
+        }
+        let asked = Instant::now();
+        match timeout(wait, self.question.ask(|| upstream.is_same_resource())).await {
+            Ok(Ok(true)) => {
+                let mut proven = lock(proven);
+                *proven = Proven { up_to: version.max(proven.up_to), asked: asked.max(proven.asked) };
+                Ok(true)
+            }
+            Ok(Ok(false)) => Ok(false),
+            // As before, then: it is not known to have changed.
+            Ok(Err(_)) | Err(_) if version <= up_to => Ok(true),
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(Failure::Silent),
+        }
+    }
+}
+
+fn lock(proven: &Mutex<Proven>) -> MutexGuard<'_, Proven> {
+    proven.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     Cachers,
+    comparison::{Difference, MetadataPage},
     instance::Instance,
     store_key::StoreKey,
-    verified::{Difference, MetadataPage},
 };
 use engine::{reflector::Failure, store::Object};
 

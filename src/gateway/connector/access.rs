@@ -26,9 +26,9 @@ use base::{
 use super::{
     BoxError, BuildError, RequestBody,
     acceptance::Acceptance,
-    breaker::Breaker,
     client_certificate::{ClientCertificate, Presented},
-    dialer::{Dial, Dialer, Protocols, Way, dial},
+    connection_closer::ConnectionCloser,
+    dialer::{Dial, DialTarget, Dialer, Protocols, dial},
     response_body::Received,
     servers::{Choice, Route, Servers},
     socket::SocketOpener,
@@ -45,7 +45,7 @@ pub(super) struct Access {
     servers: Option<Servers>,
     /// Which servers connections may go to; `None` for each that is of the cluster.
     acceptance: Option<Acceptance>,
-    cluster: Breaker,
+    cluster: ConnectionCloser,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -66,7 +66,7 @@ impl Access {
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        cluster: Breaker,
+        cluster: ConnectionCloser,
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
         let presented = certificate.as_ref().map(|certificate| certificate.presented());
@@ -90,7 +90,7 @@ impl Access {
         config: Config,
         sockets: SocketOpener,
         servers: Option<Servers>,
-        cluster: Breaker,
+        cluster: ConnectionCloser,
         presented: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
@@ -144,7 +144,7 @@ impl Access {
     }
 
     /// Breaks the connections to the cluster when it is replaced.
-    pub(super) fn cluster(&self) -> &Breaker {
+    pub(super) fn cluster(&self) -> &ConnectionCloser {
         &self.cluster
     }
 
@@ -160,12 +160,12 @@ impl Access {
 
     /// `choice` is among several servers.
     pub(super) fn dialer(&self, protocols: Protocols, choice: Choice) -> Dialer {
-        let way = match self.servers.clone() {
-            Some(servers) => Way::Servers(Route { servers, choice, acceptance: self.acceptance.clone() }),
-            None => Way::Address { cluster: self.cluster.clone(), acceptance: self.acceptance.clone() },
+        let dial_target = match self.servers.clone() {
+            Some(servers) => DialTarget::Servers(Route { servers, choice, acceptance: self.acceptance.clone() }),
+            None => DialTarget::Address { cluster: self.cluster.clone(), acceptance: self.acceptance.clone() },
         };
         let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
-        Dialer::new(dial, tls, server_name, protocols, way, self.presented.clone())
+        Dialer::new(dial, tls, server_name, protocols, dial_target, self.presented.clone())
     }
 
     /// Wraps a client in kube-client's layers for credentials and configured headers.

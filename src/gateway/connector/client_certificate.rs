@@ -11,7 +11,7 @@ use kube_client::config::AuthInfo;
 use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 use tokio_util::sync::CancellationToken;
 
-use super::breaker::Breaker;
+use super::connection_closer::ConnectionCloser;
 use base::config::{PemError, TlsFiles, TlsPem};
 use base::lifecycle::Tasks;
 use base::telemetry::{self, Chain};
@@ -35,7 +35,7 @@ pub enum CertificateError {
 /// request: when another one takes its place, they break.
 pub(super) struct Presented {
     certificate: RwLock<Arc<CertifiedKey>>,
-    connections: Breaker,
+    connections: ConnectionCloser,
 }
 
 /// A certificate that is reloaded from its files.
@@ -162,7 +162,7 @@ impl ClientCertificate {
 
 impl Presented {
     pub(super) fn new(certificate: Arc<CertifiedKey>) -> Arc<Self> {
-        Arc::new(Self { certificate: RwLock::new(certificate), connections: Breaker::default() })
+        Arc::new(Self { certificate: RwLock::new(certificate), connections: ConnectionCloser::default() })
     }
 
     pub(super) fn current(&self) -> Arc<CertifiedKey> {

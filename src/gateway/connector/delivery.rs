@@ -11,11 +11,11 @@ use super::{
     RequestBody, ResponseBody, Retry, SendError,
     access::Transport,
     dialer::ConnectionUse,
-    hop,
     pool::{NoPlace, Pool},
     response_body::Received,
     slot::Slot,
     target::{InvalidTarget, Target},
+    via,
 };
 
 /// Sends a request on the first of `pools`, in order of preference, that has a place for `client`. Only path and query
@@ -49,7 +49,7 @@ pub(super) async fn deliver_unnoted(
     // The HTTP client uses the version that upstream offers, and sets Host from the URI.
     head.version = Version::HTTP_11;
     head.headers.remove(HOST);
-    hop::add(&mut head.headers);
+    via::add(&mut head.headers);
     head.extensions = http::Extensions::new();
     let (transport, slot) = admit(pools, client)?;
 

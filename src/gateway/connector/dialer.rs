@@ -33,8 +33,8 @@ use base::config::Redacted;
 use super::{
     BoxError, BuildError,
     acceptance::Acceptance,
-    breaker::{Breaker, Breaks, Broken},
     client_certificate::Presented,
+    connection_closer::{Breaks, Broken, ConnectionCloser},
     servers::{Held, Route},
     socket::{Socket, SocketOpener},
 };
@@ -56,17 +56,17 @@ pub(super) enum Protocols {
 #[derive(Clone)]
 pub(super) struct Dialer {
     secured: HttpsConnector<Dial>,
-    way: Way,
+    target: DialTarget,
     /// What connections show, if that can change: they break when it does.
     presented: Option<Arc<Presented>>,
 }
 
 /// Where connections lead, and what breaks them.
 #[derive(Clone, Debug)]
-pub(super) enum Way {
+pub(super) enum DialTarget {
     /// The address of the configuration. With an acceptance, only if the server there accepts the identity.
     Address {
-        cluster: Breaker,
+        cluster: ConnectionCloser,
         acceptance: Option<Acceptance>,
     },
     Servers(Route),
@@ -103,7 +103,7 @@ impl Dialer {
         tls: ClientConfig,
         server_name: Option<ServerName<'static>>,
         protocols: Protocols,
-        way: Way,
+        target: DialTarget,
         presented: Option<Arc<Presented>>,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -114,7 +114,7 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured, way, presented }
+        Self { secured, target, presented }
     }
 
     /// Breaks a connection that is opened now when there is another certificate; `None` if it cannot change.
@@ -133,9 +133,9 @@ impl Service<Uri> for Dialer {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
-        let route = match &self.way {
-            Way::Servers(route) => route.clone(),
-            Way::Address { cluster, acceptance } => {
+        let route = match &self.target {
+            DialTarget::Servers(route) => route.clone(),
+            DialTarget::Address { cluster, acceptance } => {
                 let acceptance = acceptance.clone();
                 let accepted = acceptance.as_ref().map(|acceptance| acceptance.token(ONLY));
                 let breaks = Breaks::by([Some(cluster.token()), self.token(), accepted].into_iter().flatten());

@@ -99,7 +99,8 @@ impl TroubleKind {
             }
             Self::Foreign => "this does not look like an API server; check its address in the kubeconfig",
             Self::Unanswered => {
-                "the API server does not say its version; check its address in the kubeconfig, and whether it is well"
+                "the API server does not answer GET /version; check its address in the kubeconfig, and whether its \
+                 /readyz is ok"
             }
             Self::Unauthorized => {
                 "the API server does not accept the gateway's own credentials (401); check the user of the kubeconfig, \
@@ -141,7 +142,7 @@ impl Health {
         if kind == TroubleKind::Unreachable {
             tracing::warn!(%address, error = %Chain(error), "{}", kind.advice());
         } else {
-            tracing::warn!(error = %Chain(error), "none of upstream.servers is used");
+            tracing::warn!(error = %Chain(error), "no server of upstream.servers is usable");
         }
     }
 

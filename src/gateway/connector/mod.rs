@@ -12,15 +12,14 @@
 
 mod acceptance;
 mod access;
-mod breaker;
 mod build_error;
 mod client_certificate;
+mod connection_closer;
 mod delivery;
 mod dialer;
 mod error;
 mod exclusive;
 mod health;
-mod hop;
 mod identity;
 mod own_requests;
 mod peer_requests;
@@ -40,6 +39,7 @@ pub(crate) mod test_server;
 #[cfg(test)]
 mod tests;
 mod unprocessed;
+mod via;
 
 use std::{fmt, sync::Arc};
 
@@ -50,7 +50,6 @@ pub use build_error::BuildError;
 pub use client_certificate::CertificateError;
 pub use error::{Fault, Retry, SendError};
 pub use health::{Probe, Trouble, TroubleKind};
-pub use hop::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed};
 pub use identity::{AsClient, AsFrontProxy, AsGateway, AsImpersonator, IdentityError, Outbound};
 pub use own_requests::OwnRequests;
 pub use peer_requests::PeerRequests;
@@ -60,10 +59,11 @@ pub use server_checks::ServerChecks;
 pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
+pub use via::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed};
 
 use access::Access;
-use breaker::Breaker;
-use identity::Exposed;
+use connection_closer::ConnectionCloser;
+use identity::InsecureTransport;
 use target::Target;
 
 use base::{
@@ -110,7 +110,7 @@ impl Connector {
             config.clone(),
             sockets.unwrap_or_else(socket::tcp),
             Servers::new(servers),
-            Breaker::default(),
+            ConnectionCloser::default(),
         )?;
         Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
     }
@@ -274,7 +274,7 @@ impl Connector {
     /// They would cross a network without TLS or over unverified TLS.
     pub fn refuse_exposed(&self) -> Result<(), BuildError> {
         let (config, servers) = (self.shared.access.config(), self.servers().map_or(&[][..], Servers::addresses));
-        Exposed::of(config, servers).map_or(Ok(()), |exposed| Err(exposed.into()))
+        InsecureTransport::of(config, servers).map_or(Ok(()), |insecure| Err(insecure.into()))
     }
 }
 

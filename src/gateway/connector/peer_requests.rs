@@ -7,9 +7,9 @@ use super::{
     RequestBody, ResponseBody, SendError,
     access::Access,
     dialer::Protocols,
-    hop,
     pool::{NoPlace, Pool, PoolSettings},
     target::{InvalidTarget, Target},
+    via,
 };
 
 /// One question for each cache, at its first fill: 400 at once. Peers are not behind `upstream.servers`, so there is no
@@ -43,7 +43,7 @@ impl PeerRequests {
         head.uri = self.target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
         head.version = Version::HTTP_11;
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        hop::add(&mut head.headers);
+        via::add(&mut head.headers);
         let (transport, slot) = self.pool.admit(None).map_err(|why| match why {
             NoPlace::Saturated => SendError::Saturated,
             NoPlace::ClientShare => SendError::ClientShare,

@@ -24,7 +24,7 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use super::{RequestBody, SendError, access::Transport, hop, target::Target};
+use super::{RequestBody, SendError, access::Transport, target::Target, via};
 
 /// How long a request waits for its answer, while nothing is received, until upstream is suspected.
 const SUSPECTED_AFTER: Duration = Duration::from_secs(1);
@@ -143,7 +143,7 @@ fn question(target: &Target) -> Option<Request<RequestBody>> {
     let mut request = Request::new(RequestBody::Empty);
     *request.uri_mut() = target.join(&http::Uri::from_static(PATH)).ok()?;
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    hop::add(request.headers_mut());
+    via::add(request.headers_mut());
     Some(request)
 }
 

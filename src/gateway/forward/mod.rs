@@ -22,7 +22,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::authn::{Credentials, Doubts, Requester, Unanswered, Weight};
+use crate::authn::{CostClass, Credentials, PendingVerification, Requester, UnverifiedSender};
 use crate::connector::{AsClient, AsFrontProxy, AsGateway, Outbound, RequestBody, ResponseBody};
 use base::fairness::{
     ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, PacedTurn, Rate, RateLimit, Share, Shares, Turn,
@@ -172,14 +172,14 @@ impl Forward {
         let client = upgrade.then(|| Box::new(hyper::upgrade::on(&mut request)));
         let outbound = self.identity.put_on(request.map(RequestBody::from_client), credentials)?;
         let outbound = outbound.counted(requester.client).long_running(long_running);
-        let doubts = requester.doubts.as_ref().filter(|_| !outbound.is_accepted());
-        let (share, _turns) = self.admitted(&requester, doubts, &outbound).await?;
-        let unanswered = doubts.map(Doubts::sent);
+        let unverified = requester.unverified.as_ref().filter(|_| !outbound.is_accepted());
+        let (share, _turns) = self.admitted(&requester, unverified, &outbound).await?;
+        let pending = unverified.map(UnverifiedSender::sent);
         let answer = match client {
             Some(client) => Box::pin(self.upgrade(*client, outbound, share)).await,
             None => outbound.send().await.map_err(ForwardError::from).and_then(|answer| relayed(answer, share)),
         };
-        unanswered.into_iter().for_each(Unanswered::answered);
+        pending.into_iter().for_each(PendingVerification::answered);
         answer
     }
 
@@ -187,22 +187,22 @@ impl Forward {
     async fn admitted(
         &self,
         requester: &Requester,
-        mut doubts: Option<&Doubts>,
+        mut unverified: Option<&UnverifiedSender>,
         outbound: &Outbound,
     ) -> Result<(Option<Share>, Held), ForwardError> {
         loop {
-            if let Some(some) = doubts
-                && let Some(delay) = some.delay()
+            if let Some(sender) = unverified
+                && let Some(delay) = sender.delay()
             {
-                let _place = self.delays.take(some.connection).ok_or(ForwardError::TooManyDelayed)?;
+                let _place = self.delays.take(sender.connection).ok_or(ForwardError::TooManyDelayed)?;
                 sleep(delay).await;
-                doubts = None;
+                unverified = None;
             }
             let share = self.share(requester)?;
             // Counted before it waits, so that the number of those that wait is limited.
             let turns = (self.turn(requester).await?, outbound.turn().await);
             // Others of its address may have been refused while it waited.
-            if !doubts.is_some_and(Doubts::are_many) {
+            if !unverified.is_some_and(UnverifiedSender::are_many) {
                 return Ok((share, turns));
             }
         }
@@ -217,10 +217,10 @@ impl Forward {
     /// A turn of a request that costs upstream more than others; `None` for others, and if clients are not told apart.
     async fn turn(&self, requester: &Requester) -> Result<Option<HeavyTurn>, ForwardError> {
         let Some(client) = requester.client else { return Ok(None) };
-        let turn = match requester.weight {
-            Weight::Usual => return Ok(None),
-            Weight::Unreviewed => self.turns.unreviewed.wait(client).await,
-            Weight::Costly => self.turns.costly.wait(client).await,
+        let turn = match requester.cost {
+            CostClass::Usual => return Ok(None),
+            CostClass::Unreviewed => self.turns.unreviewed.wait(client).await,
+            CostClass::Costly => self.turns.costly.wait(client).await,
         };
         turn.map(|turn| Some(self.turns.keep(turn))).ok_or(ForwardError::NoTurn)
     }

@@ -4,13 +4,9 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::{HeaderValue, Request};
 
-use super::{
-    audited::{self, Audited},
-    refusal::Refusal,
-    route::ReadVerb,
-};
+use super::{refusal::Refusal, route::ReadVerb};
 use crate::{
-    audit::{self, AuditLog, Event, Place, User},
+    audit::{self, AuditLog, Event, Place, Stage, User},
     cacher::{FILL_WAITERS_MAX, PROOF_WAITERS_MAX},
     serve::{self, ForwardReason},
 };
@@ -60,6 +56,13 @@ pub(super) struct Account {
 pub(super) struct InFlight {
     _share: Option<Share>,
     _audited: Option<Audited>,
+}
+
+/// The audit event of a long-running answer: logs its end when dropped.
+#[derive(Debug)]
+struct Audited {
+    log: AuditLog,
+    event: Option<Box<Event>>,
 }
 
 impl Accounting {
@@ -173,18 +176,39 @@ impl Account {
             if self.long_running {
                 return Some(Audited::started(log, place, event));
             }
-            audited::ends_soon(place, event);
+            ends_soon(place, event);
             None
         });
         InFlight { _share: self.share, _audited: audited }
     }
 }
 
+impl Audited {
+    /// For a long-running answer: logs its beginning now.
+    fn started(log: AuditLog, place: Place, event: Event) -> Self {
+        place.fill(event.clone().at(Stage::ResponseStarted));
+        Self { log, event: Some(Box::new(event)) }
+    }
+}
+
+impl Drop for Audited {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.log.offer(event.at(Stage::ResponseComplete));
+        }
+    }
+}
+
+/// Logs an answer that ends by itself as soon as it has a head: a client that does not read must not hold room in the
+/// log.
+fn ends_soon(place: Place, event: Event) {
+    place.fill(event.at(Stage::ResponseComplete));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::Mode;
-    use base::lifecycle::Tasks;
+    use base::{config::AuditMode, lifecycle::Tasks};
 
     #[test]
     fn one_client_has_a_quarter_of_the_reads_that_wait() {
@@ -200,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn reads_that_wait_hold_no_room_in_the_audit_log() {
         let folder = tempfile::tempdir().unwrap();
-        let log = AuditLog::open(&folder.path().join("audit.log"), Mode::Blocking, &Tasks::new()).await.unwrap();
+        let log = AuditLog::open(&folder.path().join("audit.log"), AuditMode::Blocking, &Tasks::new()).await.unwrap();
         let accounts = Accounting::new(Shares::new(100_000, "test"), Some(log));
         let jane = Some(ClientKey::user("jane"));
         let waiting: Vec<_> = (0..20_000).map(|_| accounts.reserve(ReadVerb::Watch, None, jane).unwrap()).collect();

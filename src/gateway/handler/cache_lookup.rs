@@ -7,16 +7,19 @@ use tokio::time::Instant;
 use super::route::{ReadOptions, Route, is_table};
 use crate::{
     cacher::{Cachers, Instance, NotCached},
-    serve::{self, ForwardReason, MostRecent},
+    serve::{self, ForwardReason},
 };
-use base::apimachinery::{
-    ElectionRank, Encoding, FieldSelector, Freshness, Representation, ResourceRequest, ResourceVersion, View,
-    WatchOptions, WatchStart,
+use base::{
+    apimachinery::{
+        ElectionRank, Encoding, FieldSelector, Freshness, Representation, ResourceRequest, ResourceVersion, View,
+        WatchOptions, WatchStart,
+    },
+    config::{MostRecentReads, MostRecentWatch, ReadsConfig},
 };
 
 /// The longest time that a read may wait; `None` where memory could not answer it even with a filled cache, or where
 /// forwarding costs upstream no more than answering it.
-pub(super) fn wait(options: &ReadOptions, config: serve::Config) -> Option<Duration> {
+pub(super) fn wait(options: &ReadOptions, config: ReadsConfig) -> Option<Duration> {
     let wait = match options {
         // A single object: upstream reads no more than that.
         ReadOptions::Get(_) => return None,
@@ -24,14 +27,14 @@ pub(super) fn wait(options: &ReadOptions, config: serve::Config) -> Option<Durat
             // A continue token belongs to a version before the fill.
             let is_recent = match options.freshness {
                 Freshness::Any | Freshness::NotOlderThan(_) => true,
-                Freshness::MostRecent => config.most_recent == MostRecent::Prove,
+                Freshness::MostRecent => config.most_recent == MostRecentReads::Prove,
                 Freshness::Exact(_) => false,
             };
             (is_recent && options.continue_token.is_none()).then_some(config.fill_wait)?
         }
         ReadOptions::Watch(options) => {
             let waits = match options.start {
-                WatchStart::State(Freshness::MostRecent) => config.prove_most_recent,
+                WatchStart::State(Freshness::MostRecent) => config.most_recent_watch == MostRecentWatch::Prove,
                 WatchStart::State(_) | WatchStart::Now(Freshness::Any) => true,
                 // The version may be older than the fill, and upstream may still know the changes in between. See also
                 // `wait_resumed`.
@@ -56,7 +59,7 @@ const RESUME_MIN: Duration = Duration::from_secs(3);
 
 /// The longest time that a watch may wait that resumes from a version, if upstream has few places left for it:
 /// otherwise it would be refused.
-pub(super) fn wait_resumed(options: &ReadOptions, config: serve::Config) -> Option<Duration> {
+pub(super) fn wait_resumed(options: &ReadOptions, config: ReadsConfig) -> Option<Duration> {
     let ReadOptions::Watch(WatchOptions { start: WatchStart::After(_), timeout, .. }) = options else { return None };
     Some(within(config.fill_wait, *timeout)).filter(|wait| *wait >= RESUME_MIN)
 }
@@ -140,11 +143,11 @@ mod tests {
 
     #[test]
     fn only_reads_that_a_filled_cache_answers_wait_for_the_fill() {
-        let config = |prove_most_recent| serve::Config {
+        let config = |proves| ReadsConfig {
             freshness_wait: Duration::from_millis(100),
             fill_wait: Duration::from_secs(30),
-            prove_most_recent,
-            most_recent: if prove_most_recent { MostRecent::Prove } else { MostRecent::Auto },
+            most_recent_watch: if proves { MostRecentWatch::Prove } else { MostRecentWatch::Forward },
+            most_recent: if proves { MostRecentReads::Prove } else { MostRecentReads::Auto },
         };
         let waited = |path: &str, prove| {
             let request = Request::get(path).body(()).unwrap();

@@ -1,20 +1,19 @@
 //! The request path, in one place.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{
     Body,
     accounting::{Accounting, Asked},
-    admission::Admission,
-    body::Inner,
+    body::{Inner, Served},
     cache_lookup,
-    context::RequestContext,
+    cors::AllowedOrigin,
+    host_check::HostCheck,
     kept_discovery::{AskedDiscovery, KeptDiscovery},
-    pages::NamedPage,
     peer,
     permission::{Granted, Permission},
     refusal::{Refusal, Unserved},
@@ -23,13 +22,11 @@ use super::{
     respond::{self, Rejection},
     resumption::Resumption,
     route::{self, ReadOptions, ReadVerb},
-    served::Served,
     settings::Settings,
-    stages::Stages,
 };
 use crate::{
-    authn::{Authenticator, Requester, Weight},
-    authz::Authorizer,
+    authn::{Authenticator, CostClass, Credentials, Requester},
+    authz::{Attributes, Authorizer},
     cacher::Cachers,
     forward::{Forward, ForwardError},
     listener::{self, Connection, Handler, LongRunning},
@@ -37,7 +34,7 @@ use crate::{
     traces::Stage,
 };
 use base::{
-    apimachinery::{RequestInfo, Verb},
+    apimachinery::{RequestInfo, ResourceRequest, Verb},
     fairness::ByteBudget,
     telemetry::Outcome,
 };
@@ -57,15 +54,42 @@ pub struct Gateway(Arc<Stages>);
 /// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    pub admission: Admission,
+    pub host_check: HostCheck,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub forward: Forward,
 }
 
+/// The stages that a request goes through.
+#[derive(Debug)]
+pub(super) struct Stages {
+    pub(super) host_check: HostCheck,
+    pub(super) permission: Permission,
+    pub(super) accounts: Accounting,
+    pub(super) room: ByteBudget,
+    pub(super) turns: ReadConcurrency,
+    pub(super) cachers: Cachers,
+    pub(super) forward: Forward,
+    pub(super) discovery: KeptDiscovery,
+    pub(super) settings: Settings,
+    pub(super) journal: Journal,
+}
+
+/// A request that was admitted. Stays the same on its way through the stages.
+#[derive(Clone, Debug)]
+pub(super) struct RequestContext {
+    pub(super) uri: Uri,
+    pub(super) info: RequestInfo,
+    /// The request's own, removed from its headers.
+    pub(super) credentials: Credentials,
+    /// The client's address; `None` on a Unix socket.
+    pub(super) peer: Option<IpAddr>,
+    pub(super) received: Instant,
+}
+
 impl Gateway {
-    /// Accepts the requests that the `admission` of `clients` allows. Answers those of permitted clients from `cachers`
-    /// where it can, and forwards the others. Finished requests are reported to `journal`.
+    /// Accepts the requests that the `host_check` of `clients` allows. Answers those of permitted clients from
+    /// `cachers` where it can, and forwards the others. Finished requests are reported to `journal`.
     pub fn new(
         clients: Clients,
         accounts: Accounting,
@@ -74,12 +98,12 @@ impl Gateway {
         settings: Settings,
         journal: Journal,
     ) -> Self {
-        let Clients { admission, authenticator, authorizer, forward } = clients;
+        let Clients { host_check, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
         let discovery = KeptDiscovery::new(cachers.upstream().clone());
         Self(Arc::new(Stages {
-            admission,
+            host_check,
             permission,
             accounts,
             room,
@@ -93,6 +117,17 @@ impl Gateway {
     }
 }
 
+impl RequestContext {
+    pub(super) fn query(&self) -> Option<&str> {
+        self.uri.query()
+    }
+
+    /// What the request's user needs permission for, to read `target`.
+    pub(super) fn attributes(&self, target: &ResourceRequest) -> Attributes {
+        Attributes::of(self.info.verb, target, self.query())
+    }
+}
+
 impl Stages {
     /// The first stage: refuses what no other stage may look at. Returns the web page that sent the request, if it was
     /// one that the configuration names.
@@ -101,10 +136,10 @@ impl Stages {
         request: &Request<B>,
         info: &RequestInfo,
         connection: &Connection,
-    ) -> Result<Option<NamedPage>, Refusal> {
+    ) -> Result<Option<AllowedOrigin>, Refusal> {
         listener::check_well_formed(request).map_err(Refusal::Malformed)?;
         self.refuse_own(request.headers())?;
-        self.admission.check(request, info, connection)
+        self.host_check.check(request, info, connection)
     }
 
     /// Answers from memory, if the answer is certain to be what upstream would have given.
@@ -192,14 +227,14 @@ impl Stages {
         let RequestContext { info, credentials, peer, .. } = context;
         let is_watch = info.verb == Verb::Watch;
         let requester = self.permission.authenticator.requester(credentials, connection);
-        let weight = if why == ForwardReason::TooManyReviews {
-            Weight::Unreviewed
+        let cost = if why == ForwardReason::TooManyReviews {
+            CostClass::Unreviewed
         } else if why == ForwardReason::CostlySelector || request.uri().query().is_some_and(route::has_many_commas) {
-            Weight::Costly
+            CostClass::Costly
         } else {
-            Weight::Usual
+            CostClass::Usual
         };
-        let requester = Requester { weight, ..requester };
+        let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
@@ -279,7 +314,7 @@ impl Handler for Gateway {
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);
         let context = RequestContext { uri, info, credentials, peer, received: record.received() };
 
-        let peer_mark = stages.peer_mark(request.headers());
+        let peer_headers = stages.peer_headers(request.headers());
         let mut served = match peer::is_asking(request.headers()) {
             // Boxed: it is rare.
             true => Box::pin(stages.serve_peer(&request, &context, &mut record, &asked)).await.map_err(Unserved::from),
@@ -288,7 +323,7 @@ impl Handler for Gateway {
         if stages.waits_after_all(&served, &context, connection) {
             served = Box::pin(stages.serve(&request, &context, &mut record, &asked)).await;
         }
-        let peer_mark = peer_mark.map(|mark| mark.of(&served));
+        let peer_headers = peer_headers.map(|headers| headers.of(&served));
         let mut answer = match served {
             Ok(answer) => Body::answer(record, Outcome::Served, None, answer),
             Err(Unserved::Refuse(refusal)) => stages.reject(respond::refusal(refusal), asked, &context.info, record),
@@ -297,8 +332,8 @@ impl Handler for Gateway {
                 Box::pin(stages.forward(why, request, &context, connection, record, asked)).await
             }
         };
-        if let Some(mark) = peer_mark {
-            mark.write(answer.headers_mut());
+        if let Some(peer_headers) = peer_headers {
+            peer_headers.write(answer.headers_mut());
         }
         // An error is not long-running, even in answer to a watch.
         let is_success = answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS;

@@ -1,14 +1,12 @@
 //! The request path: parse, authenticate, authorize, decide, serve or forward, respond.
 
 mod accounting;
-mod admission;
-mod audited;
 mod body;
 mod cache_lookup;
-mod context;
+mod cors;
 mod handle;
+mod host_check;
 mod kept_discovery;
-mod pages;
 mod peer;
 mod permission;
 mod refusal;
@@ -19,14 +17,12 @@ mod resumption;
 mod route;
 #[cfg(any(test, fuzzing))]
 pub mod same_request;
-mod served;
 mod settings;
-mod stages;
 mod wait;
 
 pub use accounting::Accounting;
-pub use admission::Admission;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
+pub use host_check::HostCheck;
 pub use request_record::Journal;
 pub use settings::Settings;

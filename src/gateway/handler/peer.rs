@@ -6,15 +6,13 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::{
     accounting::Asked,
-    body::Inner,
+    body::{Inner, Served},
     cache_lookup,
-    context::RequestContext,
+    handle::{RequestContext, Stages},
     permission::Granted,
     refusal::{Refusal, Unserved},
     request_record::RequestRecord,
     route::{self, ReadOptions, ReadVerb, Route},
-    served::Served,
-    stages::Stages,
 };
 use crate::{
     connector,
@@ -30,14 +28,14 @@ pub(super) fn is_asking(headers: &HeaderMap) -> bool {
 
 /// The headers that only answers to peers have.
 #[derive(Debug)]
-pub(super) struct Mark {
+pub(super) struct PeerHeaders {
     /// The name of this gateway.
     name: HeaderValue,
     /// The lowest rank that this gateway knows of; `None` unless it is about to have the state.
     rank: Option<ElectionRank>,
 }
 
-impl Mark {
+impl PeerHeaders {
     /// Adds the rank, if the answer is that this gateway is about to have the state.
     pub(super) fn of<T>(self, answered: &Result<T, Unserved>) -> Self {
         let rank = if let Err(Unserved::Refuse(Refusal::NotYetInMemory(rank))) = answered { Some(*rank) } else { None };
@@ -57,11 +55,11 @@ impl Mark {
 impl Stages {
     /// The headers that the answer to a peer's question has. `None` for any other request, and if this gateway gives no
     /// states, because it has no `cache.peers` itself.
-    pub(super) fn peer_mark(&self, headers: &HeaderMap) -> Option<Mark> {
+    pub(super) fn peer_headers(&self, headers: &HeaderMap) -> Option<PeerHeaders> {
         if !is_asking(headers) {
             return None;
         }
-        self.cachers.peers().map(|peers| Mark { name: peers.name(), rank: None })
+        self.cachers.peers().map(|peers| PeerHeaders { name: peers.name(), rank: None })
     }
 
     /// Refuses requests that this gateway has sent itself.

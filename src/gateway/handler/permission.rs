@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{context::RequestContext, request_record::RequestRecord};
+use super::{handle::RequestContext, request_record::RequestRecord};
 use crate::{
     authn::{Authenticator, Credentials, Unauthenticated, client_of},
     authz::{Authorizer, Permit},

@@ -37,10 +37,10 @@ pub(super) enum Refusal {
     )]
     Loop,
     /// A question to peers whose connection led back to the gateway.
-    #[error("the gateway received its own question to its peers")]
+    #[error("a cache.peers address leads back to this gateway")]
     OwnQuestion,
     /// A question of a peer, which is answered from memory or not at all.
-    #[error("this gateway has no such state in memory that it is sure of and that the client may read")]
+    #[error("this gateway has no proven cache of this resource that the client may read")]
     NotInMemory,
     /// The same, but the state is about to be in memory.
     #[error("this gateway has no such state in memory yet")]

@@ -157,7 +157,7 @@ fn encoding<B>(answer: &Response<B>) -> Option<Encoding> {
     let is_of = |encoding: &Encoding| {
         content_type == Representation { encoding: *encoding, view: View::Whole }.content_type(ResponseKind::Watch)
     };
-    [Encoding::Json, Encoding::Protobuf].into_iter().find(is_of)
+    Encoding::ALL.into_iter().find(is_of)
 }
 
 #[cfg(test)]

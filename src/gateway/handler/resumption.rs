@@ -18,9 +18,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::{
     cache_lookup::{self, Wanted},
-    context::RequestContext,
+    handle::{RequestContext, Stages},
     route::{self, ReadOptions, Route},
-    stages::Stages,
 };
 use crate::{
     connector,

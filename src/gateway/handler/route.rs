@@ -8,11 +8,14 @@ use memchr::memmem;
 use crate::{
     cacher::Cachers,
     forward,
-    serve::{self, Downstream, ForwardReason, MostRecent, SMALL_ANSWER},
+    serve::{self, Downstream, ForwardReason, SMALL_ANSWER},
 };
-use base::apimachinery::{
-    self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
-    Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
+use base::{
+    apimachinery::{
+        self, FieldSelector, Freshness, GetOptions, GroupResource, IncludeObject, LabelSelector, ListOptions,
+        Representation, RequestInfo, ResourceRequest, ResponseKind, Target, Verb, View, WatchOptions,
+    },
+    config::MostRecentReads,
 };
 
 /// A read that memory may answer.
@@ -186,7 +189,7 @@ pub(super) fn is_table(representation: &Representation) -> bool {
 pub(super) fn unanswerable(
     Route { target, options, representations, .. }: &Route<'_>,
     downstream: Downstream,
-    most_recent: MostRecent,
+    most_recent: MostRecentReads,
     cachers: &Cachers,
 ) -> Option<ForwardReason> {
     if !options.wants_most_recent() {
@@ -198,10 +201,12 @@ pub(super) fn unanswerable(
     let held =
         || representations.iter().find_map(|representation| cachers.bytes(&target.resource, representation.encoding));
     match (most_recent, options.verb()) {
-        (MostRecent::Forward, _) => Some(ForwardReason::MostRecent),
-        (MostRecent::Auto, ReadVerb::Get) => Some(ForwardReason::MostRecentSmall),
-        (MostRecent::Auto, _) => held().filter(|bytes| *bytes <= SMALL_ANSWER).map(|_| ForwardReason::MostRecentSmall),
-        (MostRecent::Prove, _) => None,
+        (MostRecentReads::Forward, _) => Some(ForwardReason::MostRecent),
+        (MostRecentReads::Auto, ReadVerb::Get) => Some(ForwardReason::MostRecentSmall),
+        (MostRecentReads::Auto, _) => {
+            held().filter(|bytes| *bytes <= SMALL_ANSWER).map(|_| ForwardReason::MostRecentSmall)
+        }
+        (MostRecentReads::Prove, _) => None,
     }
 }
 

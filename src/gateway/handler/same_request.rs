@@ -6,14 +6,17 @@ use std::{collections::HashSet, time::Duration};
 use http::{HeaderMap, Method, Request, header};
 
 use super::{cache_lookup, route};
-use crate::{authn::Authenticator, authz::agreement, listener, serve};
-use base::apimachinery::{ObjectKey, RequestInfo};
+use crate::{authn::Authenticator, authz::oracle, listener};
+use base::{
+    apimachinery::{ObjectKey, RequestInfo},
+    config::{MostRecentReads, MostRecentWatch, ReadsConfig},
+};
 
-pub(super) const CONFIG: serve::Config = serve::Config {
+pub(super) const CONFIG: ReadsConfig = ReadsConfig {
     freshness_wait: Duration::from_millis(100),
     fill_wait: Duration::from_secs(30),
-    prove_most_recent: true,
-    most_recent: serve::MostRecent::Prove,
+    most_recent_watch: MostRecentWatch::Prove,
+    most_recent: MostRecentReads::Prove,
 };
 
 /// Panics if the request can be read in two ways. Returns the objects that memory may answer it with, of a namespaced
@@ -35,7 +38,7 @@ pub fn check(mut request: Request<()>) -> Vec<ObjectKey> {
     }
     assert_eq!(request.method(), Method::GET);
     assert_eq!(route.target.subresource, None);
-    agreement::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
+    oracle::check_both(request.method(), uri.path(), uri.query().unwrap_or_default())
 }
 
 /// Checks that no identity claimed by the request is left after authentication, and that impersonation is noticed.

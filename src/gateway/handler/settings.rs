@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::serve;
-use base::telemetry::AccessLines;
+use base::{config::ReadsConfig, telemetry::AccessLines};
 
 /// The current settings. Cheap to clone; all clones change together.
 #[derive(Clone, Debug)]
@@ -11,18 +10,18 @@ pub struct Settings(Arc<RwLock<Values>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Values {
-    reads: serve::Config,
+    reads: ReadsConfig,
     lines: AccessLines,
 }
 
 impl Settings {
     /// `lines` are written as far as the log takes them.
-    pub fn new(reads: serve::Config, lines: AccessLines) -> Self {
+    pub fn new(reads: ReadsConfig, lines: AccessLines) -> Self {
         Self(Arc::new(RwLock::new(Values { reads, lines: lines.logged() })))
     }
 
     /// Sets them for requests that come from now on.
-    pub fn set(&self, reads: serve::Config, lines: AccessLines) {
+    pub fn set(&self, reads: ReadsConfig, lines: AccessLines) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Values { reads, lines: lines.logged() };
     }
 
@@ -32,7 +31,7 @@ impl Settings {
         Self::new(super::same_request::CONFIG, AccessLines::None)
     }
 
-    pub(super) fn reads(&self) -> serve::Config {
+    pub(super) fn reads(&self) -> ReadsConfig {
         self.values().reads
     }
 

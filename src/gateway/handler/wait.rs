@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{
     cache_lookup,
-    context::RequestContext,
+    handle::{RequestContext, Stages},
     refusal::{Refusal, Unserved},
     route::{ReadOptions, ReadVerb, Route},
-    stages::Stages,
 };
 use crate::{
     cacher::{Instance, Resumed},

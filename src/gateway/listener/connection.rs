@@ -12,7 +12,7 @@ use std::{
 use tokio::time::{Sleep, sleep};
 
 use crate::listener::activity::Activity;
-use crate::listener::answer::Overdue;
+use crate::listener::answer_timeout::Overdue;
 use crate::listener::in_flight::Address;
 use crate::listener::io::Io;
 use crate::listener::protocol::{Protocol, Served, open};
@@ -28,7 +28,7 @@ const GIVE_WAY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Links a connection to the others and to their limits.
 #[derive(Clone, Debug)]
-pub struct Tie {
+pub struct ConnectionContext {
     pub(super) activity: Arc<Activity>,
     /// How long a finite answer may stay unread.
     pub(super) answer_timeout: Duration,
@@ -36,7 +36,7 @@ pub struct Tie {
     pub(super) max_age: Option<Duration>,
 }
 
-impl Tie {
+impl ConnectionContext {
     /// For a connection that shares nothing with others.
     pub fn alone(answer_timeout: Duration) -> Self {
         let activity = Arc::new(Activity::new(tokio::time::Instant::now(), Address::unlimited()));
@@ -50,11 +50,11 @@ pub async fn serve_connection<H: Handler>(
     protocol: Protocol,
     connection: Connection,
     handler: H,
-    tie: Tie,
+    shared: ConnectionContext,
     tasks: &Tasks,
 ) {
     let draining = connection.draining.clone();
-    let Tie { activity, answer_timeout, max_age } = tie;
+    let ConnectionContext { activity, answer_timeout, max_age } = shared;
     let requests = Requests::new(handler, connection, activity.clone(), answer_timeout);
     let mut timer = pin!(sleep(FIRST_REQUEST_TIMEOUT));
     let opened = tokio::select! {
@@ -200,17 +200,23 @@ mod tests {
     }
 
     fn start(wait: bool, protocol: Protocol, tasks: &Tasks) -> DuplexStream {
-        serve(Answer { wait }, protocol, tasks, Tie::alone(ANSWER_TIMEOUT), 1 << 20)
+        serve(Answer { wait }, protocol, tasks, ConnectionContext::alone(ANSWER_TIMEOUT), 1 << 20)
     }
 
     /// The client's end of a connection that buffers `room` bytes.
-    fn serve<H: Handler>(handler: H, protocol: Protocol, tasks: &Tasks, tie: Tie, room: usize) -> DuplexStream {
+    fn serve<H: Handler>(
+        handler: H,
+        protocol: Protocol,
+        tasks: &Tasks,
+        shared: ConnectionContext,
+        room: usize,
+    ) -> DuplexStream {
         let (client, server) = duplex(room);
         let draining: CancellationToken = tasks.token().child_token();
         let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
         let spawner = tasks.clone();
         tasks.spawn("connection", async move {
-            serve_connection(Box::new(server), protocol, connection, handler, tie, &spawner).await;
+            serve_connection(Box::new(server), protocol, connection, handler, shared, &spawner).await;
         });
         client
     }
@@ -330,11 +336,11 @@ mod tests {
     >;
 
     fn start_endless(protocol: Protocol, tasks: &Tasks) -> DuplexStream {
-        start_tied(protocol, tasks, Tie::alone(ANSWER_TIMEOUT))
+        start_sharing(protocol, tasks, ConnectionContext::alone(ANSWER_TIMEOUT))
     }
 
-    fn start_tied(protocol: Protocol, tasks: &Tasks, tie: Tie) -> DuplexStream {
-        serve(Endless, protocol, tasks, tie, 1 << 10)
+    fn start_sharing(protocol: Protocol, tasks: &Tasks, shared: ConnectionContext) -> DuplexStream {
+        serve(Endless, protocol, tasks, shared, 1 << 10)
     }
 
     #[tokio::test(start_paused = true)]
@@ -389,13 +395,13 @@ mod tests {
         use hyper_util::rt::{TokioExecutor, TokioIo};
 
         let max_age = Duration::from_secs(600);
-        let tie = || Tie { max_age: Some(max_age), ..Tie::alone(ANSWER_TIMEOUT) };
+        let shared = || ConnectionContext { max_age: Some(max_age), ..ConnectionContext::alone(ANSWER_TIMEOUT) };
         let tasks = Tasks::new();
-        let mut http1 = start_tied(Protocol::Http1, &tasks, tie());
+        let mut http1 = start_sharing(Protocol::Http1, &tasks, shared());
         http1.write_all(b"GET /watch HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
         let (mut sender, driver) = hyper::client::conn::http2::handshake(
             TokioExecutor::new(),
-            TokioIo::new(start_tied(Protocol::Http2, &tasks, tie())),
+            TokioIo::new(start_sharing(Protocol::Http2, &tasks, shared())),
         )
         .await
         .unwrap();
@@ -412,8 +418,8 @@ mod tests {
 
         // A request that comes on an idle HTTP/1.1 connection is answered, and is the last.
         let max_age = Duration::from_secs(60);
-        let tie = Tie { max_age: Some(max_age), ..Tie::alone(ANSWER_TIMEOUT) };
-        let mut idle = serve(Answer { wait: false }, Protocol::Http1, &tasks, tie, 1 << 20);
+        let shared = ConnectionContext { max_age: Some(max_age), ..ConnectionContext::alone(ANSWER_TIMEOUT) };
+        let mut idle = serve(Answer { wait: false }, Protocol::Http1, &tasks, shared, 1 << 20);
         let get = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n";
         idle.write_all(get).await.unwrap();
         sleep(max_age + Duration::from_secs(1)).await;
@@ -471,7 +477,7 @@ mod tests {
             format!("PUT / HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{BODY:x}\r\n{body}\r\n0\r\n\r\n");
         // As little as TLS gives at once, and all of it.
         for (request, at_once) in [(&put, 4 << 10), (&put, 1 << 20), (&chunked, 4 << 10), (&chunked, 1 << 20)] {
-            let mut client = serve(Reads, Protocol::Http1, &tasks, Tie::alone(ANSWER_TIMEOUT), at_once);
+            let mut client = serve(Reads, Protocol::Http1, &tasks, ConnectionContext::alone(ANSWER_TIMEOUT), at_once);
             for _ in 0..3 {
                 client.write_all(request.as_bytes()).await.unwrap();
             }

@@ -114,7 +114,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::listener::{Connection, Handler, LongRunning, Protocol, Tie, activity::Activity, serve_connection};
+    use crate::listener::{
+        Connection, ConnectionContext, Handler, LongRunning, Protocol, activity::Activity, serve_connection,
+    };
     use base::lifecycle::Tasks;
 
     fn peer(address: &str) -> Option<SocketAddr> {
@@ -179,10 +181,10 @@ mod tests {
         let draining = tasks.token().child_token();
         let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
         let activity = Arc::new(Activity::new(Instant::now(), address.clone()));
-        let tie = Tie { activity, answer_timeout: Duration::from_secs(60), max_age: None };
+        let shared = ConnectionContext { activity, answer_timeout: Duration::from_secs(60), max_age: None };
         let spawner = tasks.clone();
         tasks.spawn("connection", async move {
-            serve_connection(Box::new(server), Protocol::Http2, connection, Word, tie, &spawner).await;
+            serve_connection(Box::new(server), Protocol::Http2, connection, Word, shared, &spawner).await;
         });
         client
     }

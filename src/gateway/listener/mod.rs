@@ -7,7 +7,7 @@
 
 mod accept;
 mod activity;
-mod answer;
+mod answer_timeout;
 mod bind;
 mod client_auth;
 mod connection;
@@ -30,9 +30,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use accept::{Limits, Places, serve};
 pub use activity::GivesWay;
-pub use answer::{AnswerBody, LongRunning};
+pub use answer_timeout::{AnswerBody, LongRunning};
 pub use bind::{Accepted, BindError, Bound, bind};
-pub use connection::{Tie, serve_connection};
+pub use connection::{ConnectionContext, serve_connection};
 pub use io::{Duplex, Io};
 pub use protocol::Protocol;
 pub use tls::TlsError;

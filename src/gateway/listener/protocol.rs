@@ -9,7 +9,7 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 
 use crate::listener::Handler;
-use crate::listener::answer::{Latest, in_time};
+use crate::listener::answer_timeout::{Latest, in_time};
 use crate::listener::io::{Io, detect_http2};
 use crate::listener::requests::{REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX, Requests};
 use base::lifecycle::Tasks;

@@ -16,7 +16,7 @@ use tokio_util::io::InspectReader;
 
 use super::{
     activity::Activity,
-    answer::{Answer, AnswerBody, Http2, Latest},
+    answer_timeout::{Answer, AnswerBody, Http2, Latest},
     in_flight::AnswerPlace,
     io::Io,
 };

@@ -294,7 +294,10 @@ impl PeerHealth {
             let has_ended = !shows_nothing && known.ends();
             drop(known);
             if has_ended && is_itself {
-                tracing::info!(address = self.address, "the address of peers leads to this gateway alone");
+                tracing::info!(
+                    address = self.address,
+                    "the peer address reaches only this gateway; there is no peer behind it"
+                );
             } else if has_ended {
                 tracing::info!(address = self.address, "the peer answers again");
             }

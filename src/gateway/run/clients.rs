@@ -7,7 +7,7 @@ use crate::{
     authz::{self, Authorizer},
     connector::Connector,
     forward::{Assertion, Forward},
-    handler::{Admission, Clients},
+    handler::{Clients, HostCheck},
     upstream::Upstream,
 };
 use base::{
@@ -30,7 +30,7 @@ pub(super) async fn clients(
     let delegated = match &config.clients {
         ClientsConfig::Trusted(_) => {
             let clients = Clients {
-                admission: admission(config),
+                host_check: host_check(config),
                 authenticator: Authenticator::trusted(),
                 authorizer: Authorizer::trusted(),
                 forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
@@ -47,7 +47,7 @@ pub(super) async fn clients(
         others.into_iter().filter(|(config, _)| config.is_some()).map(|(_, reviewer)| reviewer.clone()).collect();
     others.iter().for_each(|reviewer| reviewer.keep_probed(tasks));
     let clients = Clients {
-        admission: admission(config),
+        host_check: host_check(config),
         authenticator: authenticator(delegated, token_reviewer, tasks).await?,
         authorizer: authorizer(delegated, access_reviewer, tasks),
         forward: forward(delegated, connector, shares, tasks).await?,
@@ -160,7 +160,7 @@ async fn forward(
 }
 
 /// The host names that clients may use for the gateway, and the web pages that may send requests.
-fn admission(config: &Config) -> Admission {
+fn host_check(config: &Config) -> HostCheck {
     let address = |listener: &ListenerConfig| match listener.address {
         Address::Tcp(address) => Some(address.ip()),
         Address::Unix(_) => None,
@@ -168,8 +168,8 @@ fn admission(config: &Config) -> Admission {
     match &config.clients {
         ClientsConfig::Trusted(trusted) => {
             let addresses = config.listeners.iter().filter_map(address);
-            Admission::local(addresses, &trusted.accept_hosts, &trusted.accept_origins)
+            HostCheck::local(addresses, &trusted.accept_hosts, &trusted.accept_origins)
         }
-        ClientsConfig::Delegated(_) => Admission::any(),
+        ClientsConfig::Delegated(_) => HostCheck::any(),
     }
 }

@@ -17,25 +17,24 @@ pub use resources::{LookedUp, look_up};
 
 use crate::{
     admin::{Admin, Check},
-    audit::{self, AuditError, AuditHealth, AuditLog},
+    audit::{AuditError, AuditHealth, AuditLog},
     authn::AuthoritiesError,
     cacher::{self, Cachers, Prewarmed, Readiness, Scopes, StalenessLimit},
     connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     handler::{Accounting, Gateway, Journal, Settings},
     listener::{self, BindError, Bound, GivesWay, Places},
-    serve::{self, MostRecent},
     status::{self, Configured},
     traces::{self, Tracer},
     upstream::{Discovery, Upstream},
 };
 use base::{
     config::{
-        AuditMode, ClientsConfig, Config, LimitsConfig, LoggingAccess, MostRecentReads, MostRecentWatch, Problem,
-        Problems, Redacted, ServerAddress, StaleWatches, UpstreamConfigError,
+        ClientsConfig, Config, LimitsConfig, Problem, Problems, Redacted, ServerAddress, StaleWatches,
+        UpstreamConfigError,
     },
     fairness::{ByteBudget, Shares},
     lifecycle::{Drained, Tasks},
-    telemetry::{self, AccessLines, Exposition, InstallError, TopClients},
+    telemetry::{self, Exposition, InstallError, TopClients},
 };
 use engine::store::HistoryLimits;
 
@@ -144,7 +143,7 @@ async fn run_following(
     let peers = peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?;
     let cachers =
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), peers, cacher_config(config), tasks.clone());
-    let (settings, top_clients) = (Settings::new(serve_config(config), access_lines(config)), TopClients::default());
+    let (settings, top_clients) = (Settings::new(config.reads, config.logging.access), TopClients::default());
     let places = Places::new(connection_limits(config));
     places.show();
     let reloaded = Reloaded {
@@ -316,11 +315,7 @@ fn cacher_config(config: &Config) -> cacher::Config {
 
 async fn audit(config: &Config, tasks: &Tasks) -> Result<Option<AuditLog>, RunError> {
     let Some(path) = &config.audit.path else { return Ok(None) };
-    let mode = match config.audit.mode {
-        AuditMode::Blocking => audit::Mode::Blocking,
-        AuditMode::BestEffort => audit::Mode::BestEffort,
-    };
-    AuditLog::open(path, mode, tasks).await.map(Some).map_err(RunError::Audit)
+    AuditLog::open(path, config.audit.mode, tasks).await.map(Some).map_err(RunError::Audit)
 }
 
 /// Spans are sent in clear text, to a collector on this machine or over a network that the operator trusts.
@@ -354,27 +349,6 @@ fn answer_room(config: &Config) -> ByteBudget {
 fn connection_limits(config: &Config) -> listener::Limits {
     let LimitsConfig { connections, connections_per_address, answer_timeout, .. } = config.limits;
     listener::Limits { connections, connections_per_address, gives_way: GivesWay::Idle, answer_timeout }
-}
-
-fn serve_config(config: &Config) -> serve::Config {
-    serve::Config {
-        freshness_wait: config.reads.freshness_wait,
-        fill_wait: config.reads.fill_wait,
-        most_recent: match config.reads.most_recent {
-            MostRecentReads::Forward => MostRecent::Forward,
-            MostRecentReads::Auto => MostRecent::Auto,
-            MostRecentReads::Prove => MostRecent::Prove,
-        },
-        prove_most_recent: config.reads.most_recent_watch == MostRecentWatch::Prove,
-    }
-}
-
-fn access_lines(config: &Config) -> AccessLines {
-    match config.logging.access {
-        LoggingAccess::All => AccessLines::All,
-        LoggingAccess::Notable => AccessLines::Notable,
-        LoggingAccess::None => AccessLines::None,
-    }
 }
 
 /// The conditions of readiness. One of several API servers that is not in use is listed, but is not required.

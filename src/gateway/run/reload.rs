@@ -8,9 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    access_lines, cacher_config, clients::token_reviews, connection_limits, serve_config, tell_doubts, tell_ineffective,
-};
+use super::{cacher_config, clients::token_reviews, connection_limits, tell_doubts, tell_ineffective};
 use crate::{authn::Authenticator, cacher::Cachers, handler::Settings, listener::Places, traces::Tracer};
 use base::{
     config::{ClientsConfig, Config, ConfigFile, LoadError},
@@ -107,7 +105,7 @@ impl Reloads {
 
 impl Reloaded {
     fn set(&self, config: &Config) {
-        self.settings.set(serve_config(config), access_lines(config));
+        self.settings.set(config.reads, config.logging.access);
         self.cachers.set(cacher_config(config));
         if let ClientsConfig::Delegated(delegated) = &config.clients {
             self.authenticator.set_token_reviews(token_reviews(delegated));

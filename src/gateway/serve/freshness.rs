@@ -5,14 +5,12 @@ use std::time::Duration;
 use super::{
     ForwardReason, Read, SMALL_ANSWER, Unanswered,
     concurrency::Work,
-    most_recent::{Choice, MostRecent, Situation, choose},
+    most_recent::{Choice, Situation, choose},
 };
-use crate::{
-    cacher::{Instance, Unproven},
-    serve::Config,
-};
+use crate::cacher::{Instance, Unproven};
 use base::{
     apimachinery::{Freshness, ResourceVersion},
+    config::{MostRecentReads, ReadsConfig},
     fairness::UsedUp,
 };
 use engine::store::{Extract, Predicate, View};
@@ -27,7 +25,7 @@ pub(super) async fn state(
     instance: &Instance,
     view: &View,
     freshness: Freshness,
-    config: Config,
+    config: ReadsConfig,
 ) -> Result<Extract, ForwardReason> {
     match freshness {
         Freshness::MostRecent => Err(ForwardReason::MostRecent),
@@ -50,7 +48,7 @@ pub(super) async fn state(
 
 /// The newest state, which may be newer than the version that was proven. Fails if upstream says that its objects are
 /// of an old schema. If upstream does not answer, the state is used all the same, since the client's version allows it.
-pub(super) async fn newest(instance: &Instance, view: &View, config: Config) -> Result<Extract, ForwardReason> {
+pub(super) async fn newest(instance: &Instance, view: &View, config: ReadsConfig) -> Result<Extract, ForwardReason> {
     let state = view.newest();
     is_not_old(instance, state.version(), config).await?;
     Ok(state)
@@ -60,7 +58,7 @@ pub(super) async fn newest(instance: &Instance, view: &View, config: Config) -> 
 pub(super) async fn is_not_old(
     instance: &Instance,
     version: ResourceVersion,
-    config: Config,
+    config: ReadsConfig,
 ) -> Result<(), ForwardReason> {
     let is_current = instance.is_current_schema(version, config.freshness_wait).await;
     if is_current == Some(false) { Err(ForwardReason::Unproven) } else { Ok(()) }
@@ -93,16 +91,16 @@ pub(super) async fn read_state(
     }
     let instance = &read.instance;
     let choice = match read.config.most_recent {
-        MostRecent::Auto => {
+        MostRecentReads::Auto => {
             let bytes = selected.bytes(read, &view.newest(), work).await?;
             let asking = instance.asked(bytes);
             let (recent, pace) = (instance.recent_proof(), instance.pace());
-            choose(MostRecent::Auto, Situation { bytes, asking, recent, pace })
+            choose(MostRecentReads::Auto, Situation { bytes, asking, recent, pace })
         }
-        MostRecent::Prove => {
-            choose(MostRecent::Prove, Situation { recent: instance.recent_proof(), ..Situation::default() })
+        MostRecentReads::Prove => {
+            choose(MostRecentReads::Prove, Situation { recent: instance.recent_proof(), ..Situation::default() })
         }
-        MostRecent::Forward => choose(MostRecent::Forward, Situation::default()),
+        MostRecentReads::Forward => choose(MostRecentReads::Forward, Situation::default()),
     };
     let (worth, within) = match choice {
         Choice::Forward(why) => return Err(why.into()),
@@ -161,6 +159,7 @@ mod tests {
     };
     use base::{
         apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
+        config::{CacheScope, MostRecentWatch},
         fairness::{ByteBudget, ClientKey, Shares},
         lifecycle::Tasks,
         telemetry::TopClients,
@@ -192,7 +191,7 @@ mod tests {
             history: HistoryLimits { age: LONG, bytes: 64 << 20 },
             bridge: true,
             staleness: StalenessLimit { max: None, ends_watches: false },
-            scopes: Scopes { policy: base::config::CacheScope::Auto, per_resource: 64 },
+            scopes: Scopes { policy: CacheScope::Auto, per_resource: 64 },
             trusted_groups: HashSet::new().into(),
         };
         Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), None, config, tasks.clone())
@@ -231,11 +230,11 @@ mod tests {
             room: ByteBudget::undivided(u64::MAX).of(client),
             turns: turns.clone(),
             proofs: proofs.clone(),
-            config: Config {
+            config: ReadsConfig {
                 freshness_wait: Duration::ZERO,
                 fill_wait: Duration::ZERO,
-                prove_most_recent: true,
-                most_recent: MostRecent::Auto,
+                most_recent_watch: MostRecentWatch::Prove,
+                most_recent: MostRecentReads::Auto,
             },
         };
         let attributes = Attributes::of(info.verb, request, Some(&query));

@@ -6,7 +6,7 @@ use super::{
     Body, ForwardReason, Read, Unanswered,
     concurrency::Work,
     freshness::{Selected, read_state},
-    table::Writer,
+    response_head::Writer,
 };
 use crate::authz::Permit;
 use base::apimachinery::{FieldSelector, GetOptions, ResponseKind, Status, Verb, View, negotiate};

@@ -10,7 +10,7 @@ use super::{
     concurrency::Work,
     freshness::{Selected, read_state},
     list_body::ListBody,
-    table::Writer,
+    response_head::Writer,
 };
 use crate::authz::Permit;
 use base::{

@@ -9,13 +9,13 @@ mod concurrency;
 mod freshness;
 mod get;
 mod gzip;
-mod head;
 mod indented;
 mod list;
 mod list_body;
 mod most_recent;
 mod reason;
 mod relayed_position;
+mod response_head;
 mod table;
 mod table_body;
 mod watch;
@@ -24,21 +24,22 @@ mod watch_body;
 pub use body::Body;
 pub use concurrency::{ClientReadConcurrency, ReadConcurrency, Unanswered};
 pub use get::get;
-pub use head::{AUDIT_ID, audit_id, is_audit_id, new_audit_id};
 pub use list::list;
-pub use most_recent::{MostRecent, SMALL_ANSWER};
+pub use most_recent::SMALL_ANSWER;
 pub use reason::ForwardReason;
 pub use relayed_position::RelayedPosition;
+pub use response_head::{AUDIT_ID, audit_id, is_audit_id, new_audit_id};
 pub use table::may_print;
 pub use watch::watch;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use http::HeaderMap;
 
 use crate::{cacher::Instance, connector};
 use base::{
     apimachinery::{Freshness, IncludeObject, ListOptions, Representation, ResourceRequest},
+    config::ReadsConfig,
     fairness::{ClientByteBudget, ClientShares},
     telemetry::Client,
 };
@@ -62,7 +63,7 @@ pub struct Read<'a> {
     pub turns: ClientReadConcurrency,
     /// The client's places among the gets and lists that wait for a proof.
     pub proofs: ClientShares,
-    pub config: Config,
+    pub config: ReadsConfig,
 }
 
 /// Who reads.
@@ -92,17 +93,4 @@ impl Downstream {
             && limit.is_some_and(|limit| limit.get() == 1)
             && (continue_token.is_none() && labels.is_empty() && fields.is_empty() && pretty.is_none())
     }
-}
-
-/// How reads are answered.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// How long a read waits for a version that the cache has not reached, before the version is proven.
-    pub freshness_wait: Duration,
-    /// How long a read waits for its cache to be filled before it is forwarded, if memory can answer it then.
-    pub fill_wait: Duration,
-    /// Whether most-recent watches are answered from memory after a proof, or forwarded.
-    pub prove_most_recent: bool,
-    /// Whether most-recent gets and lists are answered from memory after a proof, or forwarded.
-    pub most_recent: MostRecent,
 }

@@ -4,17 +4,7 @@
 use std::time::Duration;
 
 use super::ForwardReason;
-
-/// How gets and lists of the most recent state are answered (`reads.mostRecent`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MostRecent {
-    /// Always forwarded.
-    Forward,
-    /// From memory if that is neither slower nor more expensive than forwarding.
-    Auto,
-    /// From memory if the proof succeeds.
-    Prove,
-}
+use base::config::MostRecentReads;
 
 /// Responses of at most this many bytes are always forwarded: the API server writes them as fast as it reports its head
 /// version.
@@ -28,8 +18,8 @@ const WITHIN_MAX: Duration = Duration::from_secs(5);
 /// The maximum wait for ten seconds after a proof that took longer than [`WITHIN_MAX`]: the default of the time that
 /// reads wait for a version.
 const WITHIN_AFTER_FAILURE: Duration = Duration::from_millis(100);
-/// The maximum wait with [`MostRecent::Auto`], where forwarding is always possible: the time that an API server waits
-/// for its own cache.
+/// The maximum wait with [`MostRecentReads::Auto`], where forwarding is always possible: the time that an API server
+/// waits for its own cache.
 const WITHIN_MAX_AUTO: Duration = Duration::from_secs(3);
 /// A trial may take this fraction of upstream's time for the response, to find out whether memory can be proven soon.
 const TRIAL_PART: u32 = 8;
@@ -83,17 +73,17 @@ impl Worth {
 }
 
 /// Decides one read.
-pub(super) fn choose(most_recent: MostRecent, situation: Situation) -> Choice {
+pub(super) fn choose(most_recent: MostRecentReads, situation: Situation) -> Choice {
     let Situation { bytes, asking, recent, pace } = situation;
     match most_recent {
-        MostRecent::Forward => return Choice::Forward(ForwardReason::MostRecent),
+        MostRecentReads::Forward => return Choice::Forward(ForwardReason::MostRecent),
         // After a proof that failed, the next reads must not wait as long in vain.
-        MostRecent::Prove if recent.is_some_and(|takes| takes > WITHIN_MAX) => {
+        MostRecentReads::Prove if recent.is_some_and(|takes| takes > WITHIN_MAX) => {
             return Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE);
         }
-        MostRecent::Prove => return Choice::Prove(Worth::Configured, WITHIN_MAX),
-        MostRecent::Auto if bytes <= SMALL_ANSWER => return Choice::Forward(ForwardReason::MostRecentSmall),
-        MostRecent::Auto => {}
+        MostRecentReads::Prove => return Choice::Prove(Worth::Configured, WITHIN_MAX),
+        MostRecentReads::Auto if bytes <= SMALL_ANSWER => return Choice::Forward(ForwardReason::MostRecentSmall),
+        MostRecentReads::Auto => {}
     }
     let one = Duration::from_nanos(bytes as u64 * NANOSECONDS_A_BYTE).min(WITHIN_MAX_AUTO);
     let all = one.saturating_mul(u32::try_from(asking).unwrap_or(u32::MAX)).min(WITHIN_MAX_AUTO);
@@ -120,17 +110,17 @@ mod tests {
     }
 
     fn auto(situation: Situation) -> Choice {
-        choose(MostRecent::Auto, situation)
+        choose(MostRecentReads::Auto, situation)
     }
 
     #[test]
     fn forward_and_prove_are_chosen_without_an_estimate() {
         let quick = Situation { recent: Some(Duration::ZERO), ..LARGE };
-        assert_eq!(choose(MostRecent::Forward, quick), Choice::Forward(ForwardReason::MostRecent));
+        assert_eq!(choose(MostRecentReads::Forward, quick), Choice::Forward(ForwardReason::MostRecent));
         let small = Situation { bytes: 0, ..LARGE };
-        assert_eq!(choose(MostRecent::Prove, small), Choice::Prove(Worth::Configured, WITHIN_MAX));
+        assert_eq!(choose(MostRecentReads::Prove, small), Choice::Prove(Worth::Configured, WITHIN_MAX));
         let failed = Situation { recent: Some(2 * WITHIN_MAX), ..small };
-        assert_eq!(choose(MostRecent::Prove, failed), Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE));
+        assert_eq!(choose(MostRecentReads::Prove, failed), Choice::Prove(Worth::Configured, WITHIN_AFTER_FAILURE));
     }
 
     #[test]

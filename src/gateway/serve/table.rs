@@ -31,13 +31,6 @@ pub fn may_print(resource: &GroupVersionResource, version: Option<&str>) -> bool
         || table::has_printer(resource) && version.is_none_or(|version| Release::of(version).is_some())
 }
 
-/// Writes the objects of a response.
-#[derive(Debug)]
-pub(super) enum Writer {
-    Objects(Form),
-    Table(Table),
-}
-
 /// The Table that a request asks for.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -46,18 +39,8 @@ pub(super) struct Table {
     object: Option<Form>,
 }
 
-impl Writer {
-    /// The writer for the negotiated representation.
-    pub(super) fn of(read: &Read<'_>) -> Result<Self, ForwardReason> {
-        match read.representation.view {
-            View::Table(version) => Table::of(read, version).map(Self::Table),
-            View::Whole | View::Partial(_) => read.writer().map(Self::Objects),
-        }
-    }
-}
-
 impl Table {
-    fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
+    pub(super) fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
         let (instance, encoding) = (&read.instance, Encoding::Json);
         if !instance.prints_tables() {
             return Err(ForwardReason::Unprintable);

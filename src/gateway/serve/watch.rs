@@ -6,12 +6,15 @@ use http::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::{
-    Body, Config, Downstream, ForwardReason, Read,
+    Body, Downstream, ForwardReason, Read,
     freshness::{is_not_old, newest, state},
     watch_body::WatchBody,
 };
 use crate::{authz::Permit, cacher::Instance};
-use base::apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart};
+use base::{
+    apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart},
+    config::{MostRecentWatch, ReadsConfig},
+};
 use engine::{
     encode::Form,
     fanout::{Bookmarks, Interest, Session, SessionOptions, Start, Template},
@@ -63,7 +66,7 @@ impl<'a> Wanted<'a> {
         }
         let view = instance.view(permit, Verb::Watch, &options.fields)?;
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
-        let form = read.writer()?;
+        let form = read.form()?;
         let bookmarks = bookmarks(instance, options, &form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
     }
@@ -133,11 +136,11 @@ async fn start(
     view: &View,
     instance: &Instance,
     start: WatchStart,
-    config: Config,
+    config: ReadsConfig,
 ) -> Result<Option<ResourceVersion>, ForwardReason> {
     match start {
         WatchStart::State(Freshness::MostRecent) => {
-            if !config.prove_most_recent {
+            if config.most_recent_watch == MostRecentWatch::Forward {
                 return Err(ForwardReason::MostRecent);
             }
             instance.prove_most_recent().await.map_err(|_| ForwardReason::Unproven)?;

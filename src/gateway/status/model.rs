@@ -353,10 +353,10 @@ impl Trouble {
             "unreachable" => format!("The API server {} cannot be reached", self.server),
             "loop" => format!("The API server's address {} leads back to this gateway", self.server),
             "foreign" => format!("The server {} does not look like an API server", self.server),
-            "unanswered" => format!("The API server {} does not say its version", self.server),
+            "unanswered" => format!("The API server {} does not answer GET /version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
             "forbidden" if self.path.is_none() => {
-                "None of upstream.servers is used, since the gateway may not list namespaces".to_owned()
+                "No server of upstream.servers is usable, since the gateway may not list namespaces".to_owned()
             }
             _ => format!(
                 "The API server {} refuses {} to the gateway",

@@ -52,7 +52,7 @@ fn lines(data: &[u8], size: usize) -> Vec<Bytes> {
 
 fn object(json: &[u8], schema: &Schema, resource: &GroupResource) {
     let Ok(object) = Object::from_event(Bytes::copy_from_slice(json), schema) else { return };
-    for encoding in [Encoding::Json, Encoding::Protobuf] {
+    for encoding in Encoding::ALL {
         let partial = Partial::new(encoding, MetaVersion::V1, &schema.shape, resource);
         // The result does not matter: only a panic is an error.
         drop(partial.map(|partial| partial.added(&object)));

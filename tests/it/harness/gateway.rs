@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube_fanout::{
     RunError, Sockets,
-    config::{Config, LoggingAccess, Overrides},
+    config::{Config, Overrides},
     lifecycle::Drained,
     listener, run, telemetry,
 };
@@ -145,7 +145,7 @@ fn defaults() -> Config {
     let (listen, admin_listen) = (Some("127.0.0.1:0".to_owned()), Some("127.0.0.1:0".to_owned()));
     let mut config = Config::defaults(&Overrides { listen, admin_listen, ..Overrides::default() }).unwrap();
     config.drain.timeout = DRAIN;
-    config.logging.access = LoggingAccess::All;
+    config.logging.access = telemetry::AccessLines::All;
     // Everything is compressed at once, and inflated by each reader.
     if std::env::var_os("KUBE_FANOUT_COLD").is_some() {
         config.cache.compress_after = Some(Duration::ZERO);

@@ -85,13 +85,13 @@ impl PartialJson {
         JsonBookmark::record(&object).map(|(template, _)| template).map_err(|_| NotPartial)
     }
 
-    /// `version` replaces the object's own version if it is given.
     /// The length in bytes of what [`Self::event`] returns for an object with its own version.
     pub(super) fn event_len(&self, kind: &str, metadata_len: usize) -> usize {
         // The object ends with a brace behind its metadata.
         frame::event_len(kind.as_bytes(), &self.opening, metadata_len + 1)
     }
 
+    /// `version` replaces the object's own version if it is given.
     pub(super) fn event(&self, kind: &str, metadata: &Metadata, version: Option<ResourceVersion>) -> Bytes {
         let Metadata { bytes, version_at } = metadata;
         let version = version.map(|version| version.to_string());

@@ -6,7 +6,13 @@ mod tests;
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-use super::{block::Thaw, change::ChangeKind, gap::Gap, history::HistoryLimits, object::Object, snapshot::Snapshot};
+use super::{
+    block::Thaw,
+    change::ChangeKind,
+    history::{Gap, HistoryLimits},
+    object::Object,
+    snapshot::Snapshot,
+};
 use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a later state cannot be expressed as changes of the earlier one.

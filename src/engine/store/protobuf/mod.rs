@@ -41,7 +41,8 @@ impl Object {
         let version_at = object::version_at(&digits_at, version).ok_or(ReadError::Shape)?;
         let metadata_at = metadata_at.into();
         let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
-        let labels = metadata.labels.iter().map(|(name, value)| (schema.words.share(name), schema.words.share(value)));
+        let labels =
+            metadata.labels.iter().map(|(name, value)| (schema.interner.share(name), schema.interner.share(value)));
         let labels = labels.collect::<Labels>();
         let fields = schema.field_values(values);
         let (tail_len, tail, derived) = (object::position(message.len()), message.into(), Default::default());

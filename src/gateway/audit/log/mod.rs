@@ -14,6 +14,7 @@ use super::{
     writer::{Sink, Writer},
 };
 use base::{
+    config::AuditMode,
     lifecycle::Tasks,
     telemetry::{self, AuditWrite},
 };
@@ -38,16 +39,6 @@ pub struct AuditError {
     source: io::Error,
 }
 
-/// How an answer from memory is handled if its event cannot be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// It is not given.
-    #[default]
-    Blocking,
-    /// It is given anyway; a lost event is counted.
-    BestEffort,
-}
-
 /// Events cannot be written, or not soon enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot write the audit log")]
@@ -58,7 +49,7 @@ pub struct Unwritable;
 pub struct AuditLog {
     queue: mpsc::Sender<Event>,
     health: AuditHealth,
-    mode: Mode,
+    mode: AuditMode,
 }
 
 /// A reserved place in the queue for one event.
@@ -72,7 +63,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// The file cannot be opened, or the system allows no further thread.
-    pub async fn open(path: &Path, mode: Mode, tasks: &Tasks) -> Result<Self, AuditError> {
+    pub async fn open(path: &Path, mode: AuditMode, tasks: &Tasks) -> Result<Self, AuditError> {
         let failed = |source| AuditError { path: path.display().to_string(), source };
         let (path, (opened, opening)) = (path.to_owned(), oneshot::channel());
         let open = move || AuditFile::open(&path);
@@ -82,7 +73,7 @@ impl AuditLog {
         Self::start(file, mode, RETRY, tasks).map_err(failed)
     }
 
-    fn start(sink: impl Sink + Send + 'static, mode: Mode, retry: Duration, tasks: &Tasks) -> io::Result<Self> {
+    fn start(sink: impl Sink + Send + 'static, mode: AuditMode, retry: Duration, tasks: &Tasks) -> io::Result<Self> {
         let (queue, events) = mpsc::channel(QUEUE_MAX);
         let shown = queue.downgrade();
         let waiting = move || shown.upgrade().map(|queue| ((QUEUE_MAX - queue.capacity()) as u64, QUEUE_MAX as u64));
@@ -100,12 +91,12 @@ impl AuditLog {
 
     /// Whether events can be written. `None` if answers do not depend on it.
     pub fn health(&self) -> Option<AuditHealth> {
-        (self.mode == Mode::Blocking).then(|| self.health.clone())
+        (self.mode == AuditMode::Blocking).then(|| self.health.clone())
     }
 
     /// Whether answers from memory may be given now, as far as that is known without a place in the queue.
     pub fn permits_answers(&self) -> bool {
-        self.mode == Mode::BestEffort || self.health.is_writable()
+        self.mode == AuditMode::BestEffort || self.health.is_writable()
     }
 
     /// Reserves a place for the event of an answer from memory. `None` if there is no room, but the answer may be given
@@ -115,14 +106,14 @@ impl AuditLog {
     /// The answer may not be given.
     pub async fn place(&self) -> Result<Option<Place>, Unwritable> {
         match (self.mode, self.queue.clone().try_reserve_owned()) {
-            (Mode::Blocking, _) if !self.health.is_writable() => Err(Unwritable),
+            (AuditMode::Blocking, _) if !self.health.is_writable() => Err(Unwritable),
             (_, Ok(place)) => Ok(Some(Place(place))),
-            (Mode::BestEffort, Err(_)) => {
+            (AuditMode::BestEffort, Err(_)) => {
                 lose();
                 Ok(None)
             }
-            (Mode::Blocking, Err(mpsc::error::TrySendError::Closed(_))) => Err(Unwritable),
-            (Mode::Blocking, Err(mpsc::error::TrySendError::Full(queue))) => {
+            (AuditMode::Blocking, Err(mpsc::error::TrySendError::Closed(_))) => Err(Unwritable),
+            (AuditMode::Blocking, Err(mpsc::error::TrySendError::Full(queue))) => {
                 telemetry::limit_reached("audit_queue");
                 match timeout(QUEUE_WAIT, queue.reserve_owned()).await {
                     Ok(Ok(place)) => Ok(Some(Place(place))),

@@ -80,7 +80,7 @@ async fn events_are_appended_in_order_and_all_written_before_the_drain_ends() {
     let path = folder.path().join("audit.log");
     for round in 0..2 {
         let tasks = Tasks::new();
-        let log = AuditLog::open(&path, Mode::Blocking, &tasks).await.unwrap();
+        let log = AuditLog::open(&path, AuditMode::Blocking, &tasks).await.unwrap();
         for number in 0..300 {
             fill(&log, &format!("{round}-{number}")).await;
         }
@@ -96,7 +96,7 @@ async fn events_are_appended_in_order_and_all_written_before_the_drain_ends() {
 #[tokio::test]
 async fn a_full_disk_refuses_answers_until_there_is_room_and_loses_no_event() {
     let (disk, tasks) = (Disk::default(), Tasks::new());
-    let log = AuditLog::start(disk.clone(), Mode::Blocking, SOON, &tasks).unwrap();
+    let log = AuditLog::start(disk.clone(), AuditMode::Blocking, SOON, &tasks).unwrap();
     let health = log.health().unwrap();
     fill(&log, "before").await;
     let early = log.place().await.unwrap().unwrap();
@@ -119,7 +119,7 @@ async fn a_full_disk_refuses_answers_until_there_is_room_and_loses_no_event() {
 #[tokio::test]
 async fn a_disk_that_stays_full_does_not_block_the_drain() {
     let tasks = Tasks::new();
-    let log = AuditLog::open(Path::new("/dev/full"), Mode::Blocking, &tasks).await.unwrap();
+    let log = AuditLog::open(Path::new("/dev/full"), AuditMode::Blocking, &tasks).await.unwrap();
     let health = log.health().unwrap();
     fill(&log, "lost").await;
     until(|| !health.is_writable()).await;
@@ -131,7 +131,7 @@ async fn a_disk_that_stays_full_does_not_block_the_drain() {
 async fn best_effort_answers_despite_a_full_disk() {
     let (disk, tasks) = (Disk::default(), Tasks::new());
     disk.0.full.store(true, SeqCst);
-    let log = AuditLog::start(disk.clone(), Mode::BestEffort, SOON, &tasks).unwrap();
+    let log = AuditLog::start(disk.clone(), AuditMode::BestEffort, SOON, &tasks).unwrap();
     assert!(log.health().is_none());
     // Once the writer has taken an event and cannot write it, it takes no other.
     fill(&log, "x").await;
@@ -165,7 +165,7 @@ impl Sink for Pipe {
 #[tokio::test(start_paused = true)]
 async fn a_pipe_without_a_reader_refuses_answers_without_blocking() {
     let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
-    let log = AuditLog::start(Pipe(pipe), Mode::Blocking, SOON, &tasks).unwrap();
+    let log = AuditLog::start(Pipe(pipe), AuditMode::Blocking, SOON, &tasks).unwrap();
     let health = log.health().unwrap();
     // Paused time passes as fast as the test waits, so that the first call may already find the pipe stalled.
     while let Ok(place) = log.place().await {
@@ -191,7 +191,7 @@ async fn a_stalled_write_is_counted_again_until_it_ends() {
         text.lines().find_map(|line| line.strip_prefix(series)).map_or(0, |count| count.parse::<u64>().unwrap())
     };
     let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
-    let log = AuditLog::start(Pipe(pipe), Mode::BestEffort, SOON, &tasks).unwrap();
+    let log = AuditLog::start(Pipe(pipe), AuditMode::BestEffort, SOON, &tasks).unwrap();
     let progress_after = |before| {
         while log.health.progress() == before {
             thread::yield_now();
@@ -217,7 +217,7 @@ async fn a_stalled_write_is_counted_again_until_it_ends() {
 #[tokio::test]
 async fn refusals_leave_room_for_answers() {
     let ((reads, pipe), tasks) = (std_mpsc::channel(), Tasks::new());
-    let log = AuditLog::start(Pipe(pipe), Mode::Blocking, SOON, &tasks).unwrap();
+    let log = AuditLog::start(Pipe(pipe), AuditMode::Blocking, SOON, &tasks).unwrap();
     let request = Request::get("/api/v1/nodes").body(()).unwrap();
     let info = RequestInfo::parse(request.method(), request.uri().path(), None);
     let asked = audit::Request::of(&request, None);
@@ -235,6 +235,6 @@ async fn refusals_leave_room_for_answers() {
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_named() {
     let path = PathBuf::from("/nowhere/audit.log");
-    let error = AuditLog::open(&path, Mode::Blocking, &Tasks::new()).await.unwrap_err();
+    let error = AuditLog::open(&path, AuditMode::Blocking, &Tasks::new()).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot open the audit log /nowhere/audit.log");
 }

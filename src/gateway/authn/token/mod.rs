@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     groups::{add_authenticated, is_anonymous},
-    refusals::{Doubts, Refusals},
+    refusals::{Refusals, UnverifiedSender},
     unauthenticated::Unauthenticated,
 };
 use crate::{
@@ -210,8 +210,8 @@ impl Tokens {
     }
 
     /// About a request whose credentials are not known to be valid.
-    pub(super) fn doubts(&self, connection: &Connection) -> Doubts {
-        Doubts::of(&self.refusals, connection)
+    pub(super) fn unverified(&self, connection: &Connection) -> UnverifiedSender {
+        UnverifiedSender::of(&self.refusals, connection)
     }
 
     /// Learns from upstream's answer to a forwarded request whether its token is valid; `None` if it had another or no

@@ -22,9 +22,8 @@ use super::{
     Unproven,
     backfill::{self, BackfillDemand},
     columns::TableColumns,
-    demand::Demand,
-    proofs::{Candidate, Proofs},
-    schema_proof::SchemaProof,
+    proof_cost::ProofCost,
+    proofs::{Candidate, Proofs, SchemaProof},
     staleness::StalenessLimit,
 };
 use crate::{
@@ -86,7 +85,7 @@ pub struct Instance {
     siblings: Arc<Siblings>,
     proofs: Arc<Proofs>,
     pub(super) backfill: BackfillDemand,
-    demand: Demand,
+    proof_cost: ProofCost,
     columns: TableColumns,
     schema_proof: SchemaProof,
     pub(super) upstream: ResourceListWatch,
@@ -165,7 +164,7 @@ impl Instance {
             siblings,
             proofs,
             backfill,
-            demand: Demand::default(),
+            proof_cost: ProofCost::default(),
             upstream,
         }
     }
@@ -230,21 +229,21 @@ impl Instance {
         let proven = self.count(self.proofs.prove_within(limit, &self.upstream, &store).await);
         let at_least = if self.has_watch_list() { SMALL_WATCH_TAKES } else { OWN_WATCH_TAKES };
         match proven {
-            Ok(()) => self.demand.proven_in(began.elapsed()),
-            Err(_) => self.demand.failed_in(failed.max(at_least)),
+            Ok(()) => self.proof_cost.proven_in(began.elapsed()),
+            Err(_) => self.proof_cost.failed_in(failed.max(at_least)),
         }
         proven
     }
 
     /// The expected duration of a proof, from recent proofs; `None` if there were none.
     pub fn recent_proof(&self) -> Option<Duration> {
-        self.demand.proof()
+        self.proof_cost.proof()
     }
 
     /// Counts a most-recent read of about `bytes` bytes. Returns how many of the reads within the last second are at
     /// least half as large, including this one.
     pub fn asked(&self, bytes: usize) -> usize {
-        self.demand.asked(bytes)
+        self.proof_cost.asked(bytes)
     }
 
     /// The average time between recent changes: see [`Reader::pace`].

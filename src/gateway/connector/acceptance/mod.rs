@@ -24,8 +24,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    breaker::Breaker,
     client_certificate::{Presented, is_same},
+    connection_closer::ConnectionCloser,
 };
 use base::telemetry::{Chain, certificate_reloaded, front_proxy_accepted};
 
@@ -42,7 +42,7 @@ const ACCEPTED: Duration = Duration::from_secs(60);
 pub(super) struct Acceptance(Arc<Mutex<Known>>);
 
 struct Known {
-    cluster: Breaker,
+    cluster: ConnectionCloser,
     /// The cluster that is being asked: cancelled when it is replaced.
     asked: CancellationToken,
     in_use: Arc<Presented>,
@@ -121,7 +121,12 @@ pub(super) struct NotAccepted;
 
 impl Acceptance {
     /// Of the certificate that is `in_use`, by servers of these names.
-    pub(super) fn new(names: Vec<String>, are_members: bool, in_use: Arc<Presented>, cluster: Breaker) -> Self {
+    pub(super) fn new(
+        names: Vec<String>,
+        are_members: bool,
+        in_use: Arc<Presented>,
+        cluster: ConnectionCloser,
+    ) -> Self {
         let asked = cluster.current();
         let server = |name| Server {
             name,

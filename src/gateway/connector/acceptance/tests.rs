@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::connector::test_authority::certified;
-use base::telemetry::{ThreadLog, recorder};
+use base::telemetry::{CapturedLog, recorder};
 
 /// An acceptance of several servers, the certificate in its files, and the time.
 struct Scene {
     acceptance: Acceptance,
-    cluster: Breaker,
+    cluster: ConnectionCloser,
     in_use: Arc<Presented>,
     in_files: Arc<CertifiedKey>,
     members: Vec<bool>,
@@ -17,7 +17,7 @@ struct Scene {
 impl Scene {
     /// Servers that accept the first certificate.
     fn accepted(servers: usize) -> Self {
-        let (cluster, in_files) = (Breaker::default(), certified("first"));
+        let (cluster, in_files) = (ConnectionCloser::default(), certified("first"));
         let (in_use, names) = (Presented::new(in_files.clone()), vec!["server".to_owned(); servers]);
         let acceptance = Acceptance::new(names, true, in_use.clone(), cluster.clone());
         let scene = Self { acceptance, cluster, in_use, in_files, members: vec![true; servers], now: Instant::now() };
@@ -64,7 +64,7 @@ fn undecided() -> Verdict {
 #[test]
 fn a_verdict_replaces_the_one_before_and_breaks_its_connections() {
     use AcceptanceState::{Accepted, Refused, Undecided};
-    let (recorder, (log, _guard)) = (recorder(), ThreadLog::start());
+    let (recorder, (log, _guard)) = (recorder(), CapturedLog::start());
     let _metrics = metrics::set_default_local_recorder(&recorder);
     let mut scene = Scene::accepted(1);
     assert_eq!(log.lines("the API server accepts the front-proxy certificate"), 1);
@@ -92,7 +92,7 @@ fn a_verdict_replaces_the_one_before_and_breaks_its_connections() {
 
 #[test]
 fn a_server_is_asked_again_after_a_pause() {
-    let (log, _guard) = ThreadLog::start();
+    let (log, _guard) = CapturedLog::start();
     let (mut scene, told) = (Scene::accepted(1), "cannot check whether the API server accepts");
     // Ever less often without a verdict, which the log has once.
     for (verdict, seconds, lines) in [
@@ -169,7 +169,7 @@ fn servers_that_do_not_accept_the_certificate_that_is_used_now_are_set_back() {
 /// not hide that it refuses the certificate.
 #[test]
 fn restored_files_break_no_connection_and_the_log_has_each_reason_once() {
-    let (mut scene, (log, _guard)) = (Scene::accepted(1), ThreadLog::start());
+    let (mut scene, (log, _guard)) = (Scene::accepted(1), CapturedLog::start());
     let (is_broken, first) = (scene.open(0), scene.in_use.current());
     scene.in_files = certified("next");
     for (verdict, lines) in [(undecided(), 1), (undecided(), 0), (refused(), 1), (refused(), 0)] {

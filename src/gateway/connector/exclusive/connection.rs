@@ -15,7 +15,7 @@ use hyper::{
 };
 
 use super::gate::Gate;
-use crate::connector::{RequestBody, breaker::Breaks, dialer::UpstreamStream};
+use crate::connector::{RequestBody, connection_closer::Breaks, dialer::UpstreamStream};
 
 /// A connection that is assumed to be open.
 pub(super) struct Connection {

@@ -9,7 +9,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connector::breaker::Breaker;
+use crate::connector::connection_closer::ConnectionCloser;
 use base::{
     fairness::ClientKey,
     memo::{Bound, TtlCache},
@@ -25,30 +25,30 @@ const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 pub(super) struct KnownTokens {
     /// Each with what is cancelled when the cluster that accepted it is replaced.
     tokens: Arc<TtlCache<ClientKey, CancellationToken>>,
-    cluster: Breaker,
+    cluster: ConnectionCloser,
 }
 
 /// A token that a request carries, and what is cancelled when the cluster is replaced: an answer that comes after that
 /// may still be from the cluster before.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
+pub(super) struct PresentedToken {
     tokens: Arc<TtlCache<ClientKey, CancellationToken>>,
     token: ClientKey,
     replaced: CancellationToken,
 }
 
 impl KnownTokens {
-    pub(super) fn new(cluster: Breaker) -> Self {
+    pub(super) fn new(cluster: ConnectionCloser) -> Self {
         Self { tokens: Arc::new(TtlCache::new(TOKENS)), cluster }
     }
 
     /// To be called before the request is sent.
-    pub(super) fn show(&self, token: ClientKey) -> Shown {
-        Shown { tokens: self.tokens.clone(), token, replaced: self.cluster.current() }
+    pub(super) fn show(&self, token: ClientKey) -> PresentedToken {
+        PresentedToken { tokens: self.tokens.clone(), token, replaced: self.cluster.current() }
     }
 }
 
-impl Shown {
+impl PresentedToken {
     /// Whether the cluster accepted the token recently.
     pub(super) fn is_known(&self) -> bool {
         self.tokens.get(&self.token, Instant::now()).is_some_and(|replaced| !replaced.is_cancelled())
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn another_cluster_need_not_accept_the_tokens_of_the_one_before() {
-        let (cluster, token) = (Breaker::default(), ClientKey::user("jane"));
+        let (cluster, token) = (ConnectionCloser::default(), ClientKey::user("jane"));
         let tokens = KnownTokens::new(cluster.clone());
         let is_known = || tokens.show(token).is_known();
         tokens.show(token).learn(StatusCode::OK);

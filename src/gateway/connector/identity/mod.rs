@@ -84,7 +84,7 @@ pub struct Outbound {
     connections: Arc<Connections>,
     request: Request<RequestBody>,
     /// The token whose acceptance the answer shows; `None` if the request has none.
-    token: Option<known_tokens::Shown>,
+    token: Option<known_tokens::PresentedToken>,
     /// The turns that the request has to wait for; `None` if it has not.
     turns: Option<Arc<ConcurrencyLimit>>,
     long_running: bool,
@@ -135,7 +135,7 @@ impl Outbound {
 
     /// Whether upstream has recently accepted the request's token.
     pub fn is_accepted(&self) -> bool {
-        self.token.as_ref().is_some_and(known_tokens::Shown::is_known)
+        self.token.as_ref().is_some_and(known_tokens::PresentedToken::is_known)
     }
 
     /// Sends the request; its answer is read at the client's pace. Only path and query of the URI are used.
@@ -276,12 +276,12 @@ pub(super) fn impersonates(config: &Config) -> bool {
 
 /// Why clients' credentials, and reviews of clients, must not be sent to upstream.
 #[derive(Clone, Debug)]
-pub(super) enum Exposed {
+pub(super) enum InsecureTransport {
     ClearText(http::Uri),
     Unverified(http::Uri),
 }
 
-impl Exposed {
+impl InsecureTransport {
     /// Anyone who can read the traffic could impersonate the client; plain HTTP is allowed only to loopback, for a
     /// proxy or a sidecar of this machine. Unverified TLS is refused even on loopback, where it is only used
     /// for tunnels to other machines.
@@ -299,11 +299,11 @@ impl Exposed {
     }
 }
 
-impl From<Exposed> for BuildError {
-    fn from(exposed: Exposed) -> Self {
-        match exposed {
-            Exposed::ClearText(address) => Self::ClearText(Redacted::url(&address)),
-            Exposed::Unverified(address) => Self::Unverified(Redacted::url(&address)),
+impl From<InsecureTransport> for BuildError {
+    fn from(insecure: InsecureTransport) -> Self {
+        match insecure {
+            InsecureTransport::ClearText(address) => Self::ClearText(Redacted::url(&address)),
+            InsecureTransport::Unverified(address) => Self::Unverified(Redacted::url(&address)),
         }
     }
 }

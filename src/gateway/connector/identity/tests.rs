@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
-use super::super::breaker::Breaker;
+use super::super::connection_closer::ConnectionCloser;
 use super::*;
 use crate::connector::{
     Connector,
@@ -353,7 +353,8 @@ async fn credentials_are_not_sent_to_an_unverified_server() {
 #[tokio::test]
 async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_dropped() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
-    let access = Access::new(gateway.clone(), tcp(), None, Breaker::default()).unwrap().without_credentials().unwrap();
+    let access =
+        Access::new(gateway.clone(), tcp(), None, ConnectionCloser::default()).unwrap().without_credentials().unwrap();
     let limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
     let connections = Connections::new(&access, Target::of(gateway).unwrap(), limits);
     let most = UPGRADE_LANES * LANE_REQUESTS_MAX as usize;
@@ -369,7 +370,8 @@ async fn requests_beyond_an_identity_s_limit_are_refused_until_an_answer_is_drop
 #[tokio::test]
 async fn one_client_gets_a_share_of_the_upgrades() {
     let Setup { gateway, .. } = &setup(&[b"h2", b"http/1.1"]).await;
-    let access = Access::new(gateway.clone(), tcp(), None, Breaker::default()).unwrap().without_credentials().unwrap();
+    let access =
+        Access::new(gateway.clone(), tcp(), None, ConnectionCloser::default()).unwrap().without_credentials().unwrap();
     let limits = Limits { requests: "upstream_client_requests", upgrades: "upstream_client_upgrades" };
     let connections = Connections::new(&access, Target::of(gateway).unwrap(), limits);
     let [first, second] = ["jane", "john"].map(|name| Some(ClientKey::user(name)));

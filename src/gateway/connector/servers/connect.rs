@@ -11,8 +11,8 @@ use super::{Choice, Denial, Held, Servers};
 use crate::connector::{
     BoxError, TroubleKind,
     acceptance::{Acceptance, NotAccepted},
-    breaker::Breaks,
-    breaker::Broken,
+    connection_closer::Breaks,
+    connection_closer::Broken,
 };
 use base::telemetry::{Chain, server_connections};
 
@@ -30,7 +30,7 @@ pub(in crate::connector) struct Route {
 
 /// There is no server to connect to.
 #[derive(Debug, thiserror::Error)]
-#[error("none of upstream.servers is used{}: {servers}", self.why())]
+#[error("no server of upstream.servers is usable{}: {servers}", self.why())]
 pub(in crate::connector) struct NoServer {
     /// Why the servers refuse the question of which cluster they are; `None` if none refuses it.
     denial: Option<Denial>,

@@ -29,7 +29,7 @@ use base::{
 };
 
 use super::{
-    breaker::Breaks as ConnectionBreaks,
+    connection_closer::Breaks as ConnectionBreaks,
     health::{Recovery, bounded},
 };
 
@@ -339,7 +339,11 @@ impl Server {
             }
             Finding::Foreign { .. } => {
                 server_set_aside(&address.to_string(), "foreign");
-                tracing::error!(server = %address, error, "API server refused: it is not of the cluster of the others");
+                tracing::error!(
+                    server = %address,
+                    error,
+                    "API server excluded: it belongs to a different cluster than the others"
+                );
             }
         }
     }

@@ -5,7 +5,7 @@ use tokio::{net::TcpListener, task::JoinSet, time::advance};
 
 use super::*;
 use crate::connector::{
-    NotBelieved, Verdict, acceptance::Acceptance, breaker::Breaker, client_certificate::Presented,
+    NotBelieved, Verdict, acceptance::Acceptance, client_certificate::Presented, connection_closer::ConnectionCloser,
     test_authority::certified,
 };
 
@@ -233,7 +233,7 @@ async fn connected_with(servers: &Servers, acceptance: Option<Acceptance>) -> Re
 /// By which of two servers an identity is accepted.
 fn accepted_by(servers: &[usize]) -> Acceptance {
     let names = ["a", "b"].map(str::to_owned).to_vec();
-    let acceptance = Acceptance::new(names, true, Presented::new(certified("proxy")), Breaker::default());
+    let acceptance = Acceptance::new(names, true, Presented::new(certified("proxy")), ConnectionCloser::default());
     servers.iter().for_each(|server| acceptance.note(*server, &Verdict::Accepted, Instant::now()));
     acceptance
 }
@@ -256,7 +256,7 @@ async fn a_server_breaks_only_its_own_connections_and_another_certificate_all() 
     let listeners = [TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap()];
     let servers = servers(&listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string()));
     servers.found(vec![ready("v1"), ready("v1")]);
-    let (certificate, mut held) = (Breaker::default(), Vec::new());
+    let (certificate, mut held) = (ConnectionCloser::default(), Vec::new());
     let route = Route { servers: servers.clone(), choice: Choice::Any, acceptance: None };
     for _ in 0..2 {
         let open = |_| -> futures_util::future::BoxFuture<'static, _> { Box::pin(async { Ok(()) }) };
@@ -325,7 +325,7 @@ async fn a_connection_waits_for_a_check_and_says_why_there_is_no_server() {
     servers.found(vec![unknown(), None]);
     let error = connected(&servers).await.unwrap_err();
     let [one, other] = [&servers.states()[0].server, "b:1"].map(|server| format!("{server}: another cluster"));
-    assert_eq!(error, format!("none of upstream.servers is used: {one}; {other}"));
+    assert_eq!(error, format!("no server of upstream.servers is usable: {one}; {other}"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,8 +36,8 @@ async fn forwarding(forward: Forward, credentials: Credentials) -> TestServer {
             let requester = Requester {
                 address: Some([192, 0, 2, 7].into()),
                 client: Some(ClientKey::of(&"client")),
-                doubts: None,
-                weight: Weight::Usual,
+                unverified: None,
+                cost: CostClass::Usual,
             };
             match forward.send(request, &credentials, requester, false).await {
                 Ok(answer) => answer.map(BodyExt::boxed_unsync),
@@ -156,12 +156,12 @@ async fn bodies_and_trailers_stream_both_ways() {
 
 #[tokio::test]
 async fn few_requests_of_a_client_that_cost_upstream_much_are_sent_at_once() {
-    for (kind, weight, at_once) in [("unreviewed", Weight::Unreviewed, 3), ("costly", Weight::Costly, 1)] {
-        few_are_sent_at_once(kind, weight, at_once).await;
+    for (kind, cost, at_once) in [("unreviewed", CostClass::Unreviewed, 3), ("costly", CostClass::Costly, 1)] {
+        few_are_sent_at_once(kind, cost, at_once).await;
     }
 }
 
-async fn few_are_sent_at_once(kind: &'static str, weight: Weight, at_once: u32) {
+async fn few_are_sent_at_once(kind: &'static str, cost: CostClass, at_once: u32) {
     let (came, answers) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let shared = (came.clone(), answers.clone());
     let upstream = TestServer::start(move |_| {
@@ -183,8 +183,8 @@ async fn few_are_sent_at_once(kind: &'static str, weight: Weight, at_once: u32) 
         async move {
             let path = request.uri().path().to_owned();
             let client = Some(ClientKey::of(&path.split('/').nth(1)));
-            let weight = if path.ends_with(kind) { weight } else { Weight::Usual };
-            let requester = Requester { address: None, client, doubts: None, weight };
+            let cost = if path.ends_with(kind) { cost } else { CostClass::Usual };
+            let requester = Requester { address: None, client, unverified: None, cost };
             let credentials = Credentials::Passed { authorization: None, impersonates: false };
             forward.send(request, &credentials, requester, false).await.unwrap().map(BodyExt::boxed_unsync)
         }
@@ -215,7 +215,7 @@ async fn a_costly_request_that_waits_for_upstream_holds_up_no_other_for_long() {
     let client = Connector::new(&config(([127, 0, 0, 1], 1).into())).unwrap().as_client().unwrap();
     let forward = Forward::delegated(client, None, Shares::new(100, "test"), Tasks::new());
     let client = Some(ClientKey::of(&"jane"));
-    let requester = Requester { address: None, client, doubts: None, weight: Weight::Costly };
+    let requester = Requester { address: None, client, unverified: None, cost: CostClass::Costly };
     let began = Instant::now();
     let turns = [forward.turn(&requester).await.unwrap(), forward.turn(&requester).await.unwrap()];
     assert!(turns.iter().all(Option::is_some) && began.elapsed() >= HEAVY_TURN_MAX, "{:?}", began.elapsed());

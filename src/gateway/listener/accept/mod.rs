@@ -22,7 +22,7 @@ pub use places::{Limits, Places};
 use self::places::Place;
 use crate::listener::bind::{Accepted, Bound, Socket};
 use crate::listener::client_auth::client_certificate;
-use crate::listener::connection::{Tie, serve_connection};
+use crate::listener::connection::{ConnectionContext, serve_connection};
 use crate::listener::io::{Io, Rewind};
 use crate::listener::plain_http::expect_tls;
 use crate::listener::protocol::Protocol;
@@ -124,8 +124,8 @@ impl<H: Handler> Accept<H> {
         let (answer_timeout, max_age) = (self.places.answer_timeout(), self.max_connection_age.map(around));
         self.tasks.spawn("connection", async move {
             // The entry is kept until the connection has ended.
-            let tie = Tie { activity: entry.activity.clone(), answer_timeout, max_age };
-            serve_socket(io, tls, connection, handler, tie, &tasks).await;
+            let shared = ConnectionContext { activity: entry.activity.clone(), answer_timeout, max_age };
+            serve_socket(io, tls, connection, handler, shared, &tasks).await;
         });
     }
 }
@@ -186,10 +186,10 @@ async fn serve_socket<H: Handler>(
     tls: Option<TlsAcceptor>,
     mut connection: Connection,
     handler: H,
-    tie: Tie,
+    shared: ConnectionContext,
     tasks: &Tasks,
 ) {
-    let activity = tie.activity.clone();
+    let activity = shared.activity.clone();
     let (io, protocol) = match tls {
         None => (io, Protocol::Any),
         Some(tls) => {
@@ -202,7 +202,7 @@ async fn serve_socket<H: Handler>(
             secured
         }
     };
-    serve_connection(io, protocol, connection, handler, tie, tasks).await;
+    serve_connection(io, protocol, connection, handler, shared, tasks).await;
 }
 
 /// Performs the handshake. Returns the TLS stream and the protocol chosen by ALPN, or `None` if it failed or the drain

@@ -360,8 +360,8 @@ fn a_connection_is_a_small_task() {
     let draining = tasks.token().child_token();
     let connection = Connection { number: 0, peer: None, tls: false, client_certificate: None, draining };
     let entry = Connections::default().enter(in_flight::Address::unlimited());
-    let tie = Tie { activity: entry.activity.clone(), answer_timeout: DRAIN, max_age: None };
-    let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), tie, &tasks);
+    let shared = ConnectionContext { activity: entry.activity.clone(), answer_timeout: DRAIN, max_age: None };
+    let served = serve_socket(Box::new(tokio::io::empty()), None, connection, Arc::new(Describe), shared, &tasks);
     assert!(size_of_val(&served) <= 1 << 10, "{} bytes", size_of_val(&served));
 }
 

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use super::*;
-use crate::listener::{Connection, Handler, Protocol, Tie, serve_connection};
+use crate::listener::{Connection, ConnectionContext, Handler, Protocol, serve_connection};
 use base::lifecycle::Tasks;
 
 /// Records how each request was read, or why it was rejected.
@@ -56,7 +56,7 @@ async fn read(protocol: Protocol, sent: &[u8]) -> (Vec<String>, Vec<u8>) {
             protocol,
             connection,
             handler,
-            Tie::alone(std::time::Duration::from_secs(60)),
+            ConnectionContext::alone(std::time::Duration::from_secs(60)),
             &spawner,
         )
         .await;

@@ -24,9 +24,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// What the questions to one server have shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CheckResult {
-    Said(Said),
+    Report(ServerReport),
     /// It is too busy to say who it is: it answers with 429, or with 503 and a time to ask again. `unready` as in
-    /// [`Said`].
+    /// [`ServerReport`].
     Busy {
         error: String,
         unready: Option<String>,
@@ -42,7 +42,7 @@ pub(super) enum CheckResult {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ServerReport {
     /// Of the namespace `kube-system`.
     pub(super) uid: String,
     /// Its `/version`; `None` if it does not say.
@@ -67,14 +67,14 @@ struct ItemMetadata {
 }
 
 impl CheckResult {
-    pub(super) fn said(&self) -> Option<&Said> {
-        if let Self::Said(said) = self { Some(said) } else { None }
+    pub(super) fn report(&self) -> Option<&ServerReport> {
+        if let Self::Report(report) = self { Some(report) } else { None }
     }
 
     /// The value of the metric label.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
-            Self::Said(_) => "",
+            Self::Report(_) => "",
             Self::Busy { .. } => "busy",
             Self::Untold(_) => "failing",
             Self::Denied(denial, _) => denial.as_str(),
@@ -113,7 +113,7 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, Check
     // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
     let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
     let version = version.and_then(|answer| server_version::parse(answer.body()));
-    Ok(CheckResult::Said(Said { uid, version, unready }))
+    Ok(CheckResult::Report(ServerReport { uid, version, unready }))
 }
 
 async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, CheckResult> {
@@ -220,7 +220,7 @@ mod tests {
             let answer = made_of(status, retries, ready).await;
             let unready = matches!(
                 &answer,
-                CheckResult::Said(Said { unready: Some(_), .. }) | CheckResult::Busy { unready: Some(_), .. }
+                CheckResult::Report(ServerReport { unready: Some(_), .. }) | CheckResult::Busy { unready: Some(_), .. }
             );
             assert_eq!((answer.reason(), unready), (reason, !is_ready), "{status} {retries} {ready}: {answer:?}");
         }
@@ -264,7 +264,7 @@ mod tests {
             };
             tokio::time::resume();
             assert_eq!(answer.reason(), reason, "{silent}: {answer:?}");
-            assert_eq!(answer.said().and_then(|said| said.version.as_deref()), None, "{silent}");
+            assert_eq!(answer.report().and_then(|report| report.version.as_deref()), None, "{silent}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::{CheckResult, Said};
+use super::answer::{CheckResult, ServerReport};
 use crate::connector::Finding;
 
 /// How many rounds in a row a server may leave unanswered; then its connections are broken.
@@ -87,15 +87,15 @@ impl Membership {
     /// Learns which cluster it is: that of the first server, in the order of the configuration, that answers. Whether
     /// another one was known before.
     fn recognize(&mut self, answers: &[Option<CheckResult>], now: Instant) -> bool {
-        let said = || answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::said));
-        let Some(first) = said().flatten().next() else { return false };
+        let reports = || answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::report));
+        let Some(first) = reports().flatten().next() else { return false };
         if let Some(cluster) = &self.cluster {
-            if said().flatten().any(|said| said.uid == *cluster) {
+            if reports().flatten().any(|report| report.uid == *cluster) {
                 self.seen = now;
                 return false;
             }
-            let mut others = self.servers.iter().zip(said()).filter(|(server, _)| server.is_member != Some(false));
-            if !others.all(|(_, said)| said.is_some()) && now.duration_since(self.seen) < ADOPT_AFTER {
+            let mut others = self.servers.iter().zip(reports()).filter(|(server, _)| server.is_member != Some(false));
+            if !others.all(|(_, report)| report.is_some()) && now.duration_since(self.seen) < ADOPT_AFTER {
                 return false;
             }
         }
@@ -112,7 +112,7 @@ impl Server {
         self.silent = if let CheckResult::Silent(_) = answer { self.silent + 1 } else { 0 };
         let unwell = |error: &str| Some(Finding::Unwell { reason: answer.reason(), error: error.to_owned() });
         match (self.is_member, answer) {
-            (_, CheckResult::Said(said)) => Some(self.judge_said(said, cluster)),
+            (_, CheckResult::Report(report)) => Some(self.judge_report(report, cluster)),
             (Some(false), CheckResult::Unreachable(_)) => self.unknown(answer),
             (Some(false), _) => {
                 self.rest = self.rested;
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    fn judge_said(&mut self, Said { uid, version, unready, .. }: &Said, cluster: &str) -> Finding {
+    fn judge_report(&mut self, ServerReport { uid, version, unready, .. }: &ServerReport, cluster: &str) -> Finding {
         if uid != cluster {
             self.is_member = Some(false);
             self.rested = (self.rested * 2).clamp(1, REST_MAX);

@@ -1,11 +1,11 @@
 //! Judgements of scripted answers.
 
-use super::{answer::Said, *};
+use super::{answer::ServerReport, *};
 use crate::connector::Finding;
 use answer::CheckResult;
 
 fn said(uid: &str) -> Option<CheckResult> {
-    Some(CheckResult::Said(Said { uid: uid.to_owned(), version: Some("v1".to_owned()), unready: None }))
+    Some(CheckResult::Report(ServerReport { uid: uid.to_owned(), version: Some("v1".to_owned()), unready: None }))
 }
 
 fn away() -> Option<CheckResult> {
@@ -136,8 +136,8 @@ fn a_server_that_reports_no_identity_is_set_aside() {
 fn a_server_that_is_not_ready_is_set_aside() {
     let mut script = Script::of(1);
     let mut answer = said("a");
-    if let Some(CheckResult::Said(said)) = &mut answer {
-        said.unready = Some("500".to_owned());
+    if let Some(CheckResult::Report(report)) = &mut answer {
+        report.unready = Some("500".to_owned());
     }
     assert_eq!(script.round(&[answer]), "w");
     assert_eq!(script.round(&[said("a")]), "r");

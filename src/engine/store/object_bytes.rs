@@ -8,7 +8,7 @@ use super::block::Block;
 
 /// Bytes that can be moved into a block, and are the same for every reader.
 #[derive(Debug)]
-pub(super) struct Tail(Mutex<Place>);
+pub(super) struct ObjectBytes(Mutex<Place>);
 
 #[derive(Clone, Debug)]
 enum Place {
@@ -17,7 +17,7 @@ enum Place {
     In(Arc<Block>, usize),
 }
 
-impl Tail {
+impl ObjectBytes {
     /// Inflates the block if the bytes, `length` of them, are in one whose text is not kept.
     pub(super) fn bytes(&self, length: usize) -> Bytes {
         let (block, at) = match &*self.lock() {
@@ -49,7 +49,7 @@ impl Tail {
     }
 }
 
-impl From<Bytes> for Tail {
+impl From<Bytes> for ObjectBytes {
     fn from(bytes: Bytes) -> Self {
         Self(Mutex::new(Place::Text(bytes)))
     }

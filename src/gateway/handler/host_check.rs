@@ -2,7 +2,7 @@
 //!
 //! In `trusted` mode every client that reaches the gateway acts as the gateway. A web page can reach it from a browser
 //! on the same machine: under the page's own name, resolved to a loopback address, which shows in the browser's `Host`;
-//! or at the gateway's own address, which shows in `Origin` and `Sec-Fetch-Site` ([`super::pages`]). `kubectl proxy`
+//! or at the gateway's own address, which shows in `Origin` and `Sec-Fetch-Site` ([`super::cors`]). `kubectl proxy`
 //! has the first rule, but not the second.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 use http::{Request, header, uri::Authority};
 
 use super::{
-    pages::{self, NamedPage},
+    cors::{self, AllowedOrigin},
     refusal::Refusal,
 };
 use crate::listener::{self, Connection};
@@ -22,7 +22,7 @@ use base::apimachinery::{Origin, RequestInfo, normal_host};
 
 /// The names that clients on TCP may use for the gateway, and the web pages that may send requests. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Admission(Option<Arc<Accepted>>);
+pub struct HostCheck(Option<Arc<Accepted>>);
 
 #[derive(Debug)]
 struct Accepted {
@@ -30,7 +30,7 @@ struct Accepted {
     origins: HashSet<Origin>,
 }
 
-impl Admission {
+impl HostCheck {
     /// Accepts any host and page: each client has to authenticate, which a web page cannot.
     pub fn any() -> Self {
         Self(None)
@@ -53,7 +53,7 @@ impl Admission {
         request: &Request<B>,
         info: &RequestInfo,
         connection: &Connection,
-    ) -> Result<Option<NamedPage>, Refusal> {
+    ) -> Result<Option<AllowedOrigin>, Refusal> {
         let (Some(accepted), Some(_)) = (&self.0, connection.peer) else { return Ok(None) };
         let mut hosts = listener::hosts(request).peekable();
         let named = hosts.peek().is_some();
@@ -62,7 +62,7 @@ impl Admission {
             return Err(Refusal::ForeignHost);
         }
         let own = authority(request).and_then(|authority| Origin::of_server(connection.tls, &authority));
-        pages::check(request.headers(), info, own.as_ref(), &accepted.origins)
+        cors::check(request.headers(), info, own.as_ref(), &accepted.origins)
     }
 }
 
@@ -83,22 +83,26 @@ mod tests {
         Connection { number: 0, peer, tls: false, client_certificate: None, draining: CancellationToken::new() }
     }
 
-    fn checked(admission: &Admission, request: &Request<()>, peer: Option<&str>) -> Result<Option<NamedPage>, Refusal> {
+    fn checked(
+        host_check: &HostCheck,
+        request: &Request<()>,
+        peer: Option<&str>,
+    ) -> Result<Option<AllowedOrigin>, Refusal> {
         let info = RequestInfo::parse(request.method(), request.uri().path(), request.uri().query());
-        admission.check(request, &info, &connection(peer))
+        host_check.check(request, &info, &connection(peer))
     }
 
-    fn check(admission: &Admission, uri: &str, host: Option<&str>) -> bool {
+    fn check(host_check: &HostCheck, uri: &str, host: Option<&str>) -> bool {
         let mut request = Request::builder().uri(uri);
         if let Some(host) = host {
             request = request.header(header::HOST, host);
         }
-        checked(admission, &request.body(()).unwrap(), Some("127.0.0.1:1")).is_ok()
+        checked(host_check, &request.body(()).unwrap(), Some("127.0.0.1:1")).is_ok()
     }
 
     #[test]
     fn requests_with_a_foreign_host_are_refused() {
-        let hosts = Admission::local(["127.0.0.2".parse().unwrap()], &["Gateway.example".to_owned()], &[]);
+        let hosts = HostCheck::local(["127.0.0.2".parse().unwrap()], &["Gateway.example".to_owned()], &[]);
         for (host, accepted) in [
             ("localhost", true),
             ("LOCALHOST:8001", true),
@@ -128,14 +132,14 @@ mod tests {
     fn unix_sockets_and_delegated_clients_may_send_any_host_and_origin() {
         let request = Request::builder().uri("/api").header(header::HOST, "evil.example");
         let request = request.header(header::ORIGIN, "http://evil.example").body(()).unwrap();
-        assert_eq!(checked(&Admission::local([], &[], &[]), &request, None), Ok(None));
-        assert_eq!(checked(&Admission::any(), &request, Some("127.0.0.1:1")), Ok(None));
-        assert!(check(&Admission::any(), "/api", None));
+        assert_eq!(checked(&HostCheck::local([], &[], &[]), &request, None), Ok(None));
+        assert_eq!(checked(&HostCheck::any(), &request, Some("127.0.0.1:1")), Ok(None));
+        assert!(check(&HostCheck::any(), "/api", None));
     }
 
     #[test]
     fn an_origin_equal_to_the_host_is_the_gateways_own() {
-        let admission = Admission::local([], &[], &[]);
+        let host_check = HostCheck::local([], &[], &[]);
         for (host, origin, expected) in [
             ("localhost:8001", "http://localhost:8001", Ok(None)),
             ("localhost:80", "http://localhost", Ok(None)),
@@ -147,10 +151,10 @@ mod tests {
             ("evil.example", "http://evil.example", Err(Refusal::ForeignHost)),
         ] {
             let request = Request::builder().uri("/api").header(header::HOST, host).header(header::ORIGIN, origin);
-            let found = checked(&admission, &request.body(()).unwrap(), Some("127.0.0.1:1"));
+            let found = checked(&host_check, &request.body(()).unwrap(), Some("127.0.0.1:1"));
             assert_eq!(found, expected, "{host} {origin}");
         }
         let http2 = Request::builder().uri("http://localhost:8001/api").header(header::ORIGIN, "http://localhost:8001");
-        assert_eq!(checked(&admission, &http2.body(()).unwrap(), Some("127.0.0.1:1")), Ok(None));
+        assert_eq!(checked(&host_check, &http2.body(()).unwrap(), Some("127.0.0.1:1")), Ok(None));
     }
 }

@@ -1,10 +1,10 @@
-//! Status and headers of a response from memory (read-path 4.2).
+//! Status and headers of a response from memory (read-path 4.2), and how its objects are written.
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
-use super::{Body, ForwardReason, Read, gzip};
-use base::apimachinery::{Encoding, ResponseKind};
+use super::{Body, ForwardReason, Read, gzip, table::Table};
+use base::apimachinery::{Encoding, ResponseKind, View};
 use engine::encode::Form;
 
 /// Identifies a response in audit logs and to its client.
@@ -16,6 +16,13 @@ const AUDIT_ID_MAX: usize = 64;
 
 /// Prefixes of user agents that get indented JSON without asking for it (read-path 4.1).
 const PRETTY_AGENTS: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
+
+/// Writes the objects of a response.
+#[derive(Debug)]
+pub(super) enum Writer {
+    Objects(Form),
+    Table(Table),
+}
 
 impl Read<'_> {
     /// The head of a response in the negotiated representation.
@@ -44,7 +51,7 @@ impl Read<'_> {
     }
 
     /// The form that writes the instance's objects in the negotiated representation.
-    pub(super) fn writer(&self) -> Result<Form, ForwardReason> {
+    pub(super) fn form(&self) -> Result<Form, ForwardReason> {
         let shape = &self.instance.schema().shape;
         // API servers without watch-list had other fields in `ObjectMeta`, and the gateway converts metadata as current
         // servers do.
@@ -62,11 +69,21 @@ impl Read<'_> {
     /// one line and empty objects spread over three. No such server has watch-list.
     pub(super) fn is_pretty(&self, asked: Option<bool>) -> Result<bool, ForwardReason> {
         let agent = || self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        if self.representation.encoding == Encoding::Protobuf {
-            return Ok(false);
-        }
-        let is_pretty = asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty)));
+        let is_pretty = match self.representation.encoding {
+            Encoding::Protobuf => false,
+            Encoding::Json => asked.unwrap_or_else(|| PRETTY_AGENTS.iter().any(|pretty| agent().starts_with(pretty))),
+        };
         if is_pretty && !self.instance.has_watch_list() { Err(ForwardReason::Representation) } else { Ok(is_pretty) }
+    }
+}
+
+impl Writer {
+    /// The writer for the negotiated representation.
+    pub(super) fn of(read: &Read<'_>) -> Result<Self, ForwardReason> {
+        match read.representation.view {
+            View::Table(version) => Table::of(read, version).map(Self::Table),
+            View::Whole | View::Partial(_) => read.form().map(Self::Objects),
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use std::{
 
 /// Each text that is kept here has one allocation for all objects that have it.
 #[derive(Debug, Default)]
-pub(super) struct Words(Mutex<HashSet<Arc<str>>>);
+pub(super) struct Interner(Mutex<HashSet<Arc<str>>>);
 
 /// The maximum number of texts. Beyond it all are forgotten, those of many objects come back with the next ones.
 const WORDS_MAX: usize = 8192;
 /// Longer texts, in bytes, are hardly shared.
 const LENGTH_MAX: usize = 64;
 
-impl Words {
+impl Interner {
     /// The text, shared with other objects where that is possible.
     pub(super) fn share(&self, text: &str) -> Arc<str> {
         if text.len() > LENGTH_MAX {
@@ -39,15 +39,15 @@ mod tests {
 
     #[test]
     fn a_bounded_number_of_texts_is_shared() {
-        let words = Words::default();
-        let node = words.share("node");
-        assert!(Arc::ptr_eq(&node, &words.share("node")));
+        let interner = Interner::default();
+        let node = interner.share("node");
+        assert!(Arc::ptr_eq(&node, &interner.share("node")));
         let long = "x".repeat(LENGTH_MAX + 1);
-        assert_eq!(*words.share(&long), *long);
+        assert_eq!(*interner.share(&long), *long);
         for number in 0..2 * WORDS_MAX {
-            assert_eq!(*words.share(&number.to_string()), *number.to_string());
+            assert_eq!(*interner.share(&number.to_string()), *number.to_string());
         }
-        assert!(words.0.lock().unwrap().len() <= WORDS_MAX);
-        assert_eq!(words.share("node"), node);
+        assert!(interner.0.lock().unwrap().len() <= WORDS_MAX);
+        assert_eq!(interner.share("node"), node);
     }
 }

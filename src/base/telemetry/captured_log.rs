@@ -12,7 +12,7 @@ use tracing::{
 
 /// What this thread logs.
 #[derive(Debug)]
-pub struct ThreadLog {
+pub struct CapturedLog {
     lines: Lines,
     /// A call site that is first reached on a thread without a subscriber is switched off for all threads while there
     /// is only one subscriber.
@@ -22,7 +22,7 @@ pub struct ThreadLog {
 #[derive(Clone, Debug, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
-impl ThreadLog {
+impl CapturedLog {
     /// Until the guard is dropped.
     pub fn start() -> (Self, DefaultGuard) {
         let another = Dispatch::new(NoSubscriber::default());

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The open connections of one kind. Those that are opened later are not affected. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaker(Arc<Mutex<CancellationToken>>);
+pub(super) struct ConnectionCloser(Arc<Mutex<CancellationToken>>);
 
 /// What breaks one connection: the first of these that is cancelled.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Breaks(Vec<CancellationToken>);
 #[error("this connection to the API server is not used any more")]
 pub(super) struct Broken;
 
-impl Breaker {
+impl ConnectionCloser {
     /// For a connection that is opened now: cancelled when it is not to be used any more.
     pub(super) fn token(&self) -> CancellationToken {
         // A child, so that connections do not contend for one lock at each read.
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn only_connections_from_before_break() {
-        let (breaker, server) = (Breaker::default(), Breaker::default());
-        let open = || Breaks::by([server.token(), breaker.token()]);
+        let (closer, server) = (ConnectionCloser::default(), ConnectionCloser::default());
+        let open = || Breaks::by([server.token(), closer.token()]);
         let old = open();
-        breaker.trip();
+        closer.trip();
         let new = open();
         assert!(old.is_broken() && !new.is_broken());
         server.trip();

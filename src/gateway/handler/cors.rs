@@ -23,7 +23,7 @@ use base::apimachinery::{Origin, RequestInfo, Target};
 
 /// A web page of another origin that the configuration names: its `Origin`, as the browser sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NamedPage(HeaderValue);
+pub(super) struct AllowedOrigin(HeaderValue);
 
 /// Refuses a request of a page that is not allowed; returns the page if its origin was named. `own` is the gateway's
 /// origin, as the request names it. Pure.
@@ -32,13 +32,13 @@ pub(super) fn check(
     info: &RequestInfo,
     own: Option<&Origin>,
     named: &HashSet<Origin>,
-) -> Result<Option<NamedPage>, Refusal> {
+) -> Result<Option<AllowedOrigin>, Refusal> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     if let Some(written) = origins.next() {
         let origin: Option<Origin> = written.to_str().ok().and_then(|text| text.parse().ok());
         let origin = origin.filter(|_| origins.next().is_none()).ok_or(Refusal::ForeignOrigin)?;
         if named.contains(&origin) {
-            return Ok(Some(NamedPage(written.clone())));
+            return Ok(Some(AllowedOrigin(written.clone())));
         }
         if own != Some(&origin) {
             return Err(Refusal::ForeignOrigin);
@@ -69,7 +69,7 @@ fn runs_commands(info: &RequestInfo) -> bool {
     }
 }
 
-impl NamedPage {
+impl AllowedOrigin {
     /// The answer to a preflight request, with which a browser asks whether the page may use another method or further
     /// headers: it may.
     pub(super) fn leave<B>(&self, request: &Request<B>) -> Option<Response<Bytes>> {
@@ -103,7 +103,7 @@ mod tests {
     const NAMED: &str = "http://localhost:4466";
     const PODS: &str = "/api/v1/pods";
 
-    fn checked(path: &str, named: &[&str], headers: &[(&'static str, &str)]) -> Result<Option<NamedPage>, Refusal> {
+    fn checked(path: &str, named: &[&str], headers: &[(&'static str, &str)]) -> Result<Option<AllowedOrigin>, Refusal> {
         let info = RequestInfo::parse(&Method::POST, path, None);
         let named = named.iter().map(|origin| origin.parse().unwrap()).collect();
         let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
@@ -153,7 +153,7 @@ mod tests {
         ] {
             assert_eq!(checked(path, &[NAMED], headers), Ok(None), "{path} {headers:?}");
         }
-        let page = Ok(Some(NamedPage(HeaderValue::from_static(NAMED))));
+        let page = Ok(Some(AllowedOrigin(HeaderValue::from_static(NAMED))));
         for path in [PODS, exec, "/api//v1"] {
             for site in ["same-site", "cross-site"] {
                 assert_eq!(checked(path, &[NAMED], &[("origin", NAMED), ("sec-fetch-site", site)]), page, "{path}");
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_preflight_request_of_an_allowed_page_is_answered() {
-        let page = NamedPage(HeaderValue::from_static(NAMED));
+        let page = AllowedOrigin(HeaderValue::from_static(NAMED));
         let asked = |method: &str| {
             let request = Request::builder().method(method).uri(PODS);
             request.header("access-control-request-method", "PATCH").header("access-control-request-headers", "a, b")

@@ -19,7 +19,7 @@ const WEIGHT: u32 = 8;
 
 /// The demand for one store, from one fill to the next.
 #[derive(Debug, Default)]
-pub(super) struct Demand(Mutex<State>);
+pub(super) struct ProofCost(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -29,7 +29,7 @@ struct State {
     asked: VecDeque<(Instant, usize)>,
 }
 
-impl Demand {
+impl ProofCost {
     /// Counts a read of about `bytes` bytes. Returns how many of the recent reads are at least half as large, including
     /// this one.
     pub(super) fn asked(&self, bytes: usize) -> usize {
@@ -72,25 +72,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_read_counts_for_one_second_among_reads_of_at_least_half_its_size() {
-        let demand = Demand::default();
-        assert_eq!([1000, 1000, 600, 100, 2100].map(|bytes| demand.asked(bytes)), [1, 2, 3, 4, 1]);
+        let cost = ProofCost::default();
+        assert_eq!([1000, 1000, 600, 100, 2100].map(|bytes| cost.asked(bytes)), [1, 2, 3, 4, 1]);
         advance(TOGETHER).await;
-        assert_eq!(demand.asked(1000), 1);
-        assert_eq!((0..2 * ASKED_MAX).map(|_| demand.asked(1000)).last(), Some(ASKED_MAX));
+        assert_eq!(cost.asked(1000), 1);
+        assert_eq!((0..2 * ASKED_MAX).map(|_| cost.asked(1000)).last(), Some(ASKED_MAX));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_expected_duration_of_a_proof_averages_out_one_slow_proof() {
-        let demand = Demand::default();
-        assert_eq!(demand.proof(), None);
-        demand.proven_in(Duration::from_millis(8));
-        demand.proven_in(Duration::from_millis(808));
-        assert_eq!(demand.proof(), Some(Duration::from_millis(108)));
-        demand.failed_in(Duration::from_secs(6));
-        assert_eq!(demand.proof(), Some(Duration::from_secs(6)));
+        let cost = ProofCost::default();
+        assert_eq!(cost.proof(), None);
+        cost.proven_in(Duration::from_millis(8));
+        cost.proven_in(Duration::from_millis(808));
+        assert_eq!(cost.proof(), Some(Duration::from_millis(108)));
+        cost.failed_in(Duration::from_secs(6));
+        assert_eq!(cost.proof(), Some(Duration::from_secs(6)));
         advance(RECENT).await;
-        assert_eq!(demand.proof(), None);
-        demand.proven_in(Duration::from_millis(808));
-        assert_eq!(demand.proof(), Some(Duration::from_millis(808)));
+        assert_eq!(cost.proof(), None);
+        cost.proven_in(Duration::from_millis(808));
+        assert_eq!(cost.proof(), Some(Duration::from_millis(808)));
     }
 }
