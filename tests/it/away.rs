@@ -30,6 +30,9 @@ const QUESTIONS: [(&str, &str); 6] = [
     ("/apis/apps/v1", "application/json"),
 ];
 
+const WATCH_LIST: &str = "/api/v1/pods?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan\
+    &sendInitialEvents=true&timeoutSeconds=500&watch=true";
+
 async fn ask(world: &World, (path, accept): (&str, &str), header: (&str, &str)) -> Answer {
     world.client().request("GET", path, &[("accept", accept), header], Bytes::new()).await
 }
@@ -137,6 +140,8 @@ async fn memory_answers_what_it_knows_and_the_rest_is_refused() {
         ("/api/v1/pods".to_owned(), None),
         ("/api/v1/namespaces/default/pods/a".to_owned(), None),
         (format!("/api/v1/pods?watch=1&resourceVersion={}", before - 1), Some("1")),
+        // As informers begin: with a number they would repeat it for ten seconds before they list.
+        (WATCH_LIST.to_owned(), None),
         ("/api/v1/configmaps?resourceVersion=0".to_owned(), None),
     ] {
         let answer = passing(Duration::from_secs(1), world.client().get(&path)).await;

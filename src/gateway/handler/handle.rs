@@ -236,6 +236,7 @@ impl Stages {
         };
         let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials);
+        let continues = is_watch && !request.uri().query().is_some_and(route::asks_for_initial_events);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         let answer = self.forward.send(request, credentials, requester, is_watch).await;
@@ -254,7 +255,7 @@ impl Stages {
             }
             Err(error) => {
                 self.permission.name(context, &mut record);
-                self.reject(respond::error(&error, info.verb), asked, info, record)
+                self.reject(respond::error(&error, continues), asked, info, record)
             }
         }
     }

@@ -9,10 +9,7 @@ use crate::{
     forward::ForwardError,
     serve,
 };
-use base::{
-    apimachinery::{Status, Verb},
-    telemetry::Chain,
-};
+use base::{apimachinery::Status, telemetry::Chain};
 
 /// Seconds after which a client may retry.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -27,8 +24,8 @@ pub(super) struct Rejection {
     pub(super) is_usual: bool,
 }
 
-/// The answer to a request that could not be forwarded, as `verb`.
-pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
+/// The answer to a request that could not be forwarded. `continues`: it is a watch that goes on where another ended.
+pub(super) fn error(error: &ForwardError, continues: bool) -> Rejection {
     // Clients must not fill the log. That upstream cannot be reached is logged once (`connector::health`), and so is
     // that it does not accept the front-proxy certificate.
     if error.is_unreachable() || error.is_of_front_proxy() || error.fault() == Fault::Client {
@@ -36,7 +33,7 @@ pub(super) fn error(error: &ForwardError, verb: Verb) -> Rejection {
     } else {
         tracing::warn!(error = %Chain(error), reason = error.as_str(), "request not forwarded");
     }
-    Rejection { status: status(error, verb), reason: error.as_str(), is_usual: false }
+    Rejection { status: status(error, continues), reason: error.as_str(), is_usual: false }
 }
 
 /// The answer to a request that is refused.
@@ -58,7 +55,7 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
     Rejection { status, reason: refusal.as_str(), is_usual: refusal.is_usual() }
 }
 
-fn status(error: &ForwardError, verb: Verb) -> Status {
+fn status(error: &ForwardError, continues: bool) -> Status {
     let message = chain_for_clients(error);
     match (error.fault(), error.retry()) {
         (Fault::Client, Retry::Later) => Status::too_many_requests(message, RETRY_AFTER_SECONDS),
@@ -67,7 +64,7 @@ fn status(error: &ForwardError, verb: Verb) -> Status {
             Status::too_many_requests(message, RETRY_AFTER_SECONDS)
         }
         (Fault::Gateway | Fault::Upstream, Retry::AtOnce | Retry::Later) => {
-            Status::service_unavailable(message, retry_of_unreachable(error, verb))
+            Status::service_unavailable(message, retry_of_unreachable(error, continues))
         }
         (Fault::Gateway, Retry::Never) => Status::internal_error(message),
         (Fault::Upstream, Retry::Never) => Status::bad_gateway(message),
@@ -76,10 +73,11 @@ fn status(error: &ForwardError, verb: Verb) -> Status {
 
 /// When to retry a request that upstream did not answer. Usually this is left out, as proxies in front of API servers
 /// and kube-aggregator do. With a number, kubectl would repeat each of its first five requests for ten seconds before
-/// it reports the error, and client-go would repeat a write that may have been carried out. A watch may be repeated at
-/// once: without a number, informers would list again instead of watching again.
-fn retry_of_unreachable(error: &ForwardError, verb: Verb) -> Option<u32> {
-    (verb == Verb::Watch && (error.is_unreachable() || error.is_of_front_proxy())).then_some(RETRY_AFTER_SECONDS)
+/// it reports the error, client-go would repeat a write that may have been carried out, and an informer that starts
+/// would ask for its initial events for ten seconds before it lists any version. Without a number, one that has them
+/// would list again instead of watching again.
+fn retry_of_unreachable(error: &ForwardError, continues: bool) -> Option<u32> {
+    (continues && (error.is_unreachable() || error.is_of_front_proxy())).then_some(RETRY_AFTER_SECONDS)
 }
 
 /// The response for a status.
@@ -121,7 +119,7 @@ mod tests {
             (ForwardError::NoTurn, "waited too long for earlier ones of this client"),
             (ForwardError::TooManyDelayed, "too many requests of this connection are delayed"),
         ] {
-            let rejection = error(&why, Verb::List);
+            let rejection = error(&why, false);
             assert_eq!((rejection.status.code().as_u16(), rejection.reason), (429, "client_share"));
             assert!(rejection.status.message().contains(told), "{rejection:?}");
         }

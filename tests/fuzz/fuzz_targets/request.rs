@@ -4,7 +4,7 @@
 #![no_main]
 
 use http::{HeaderValue, Request, header};
-use kube_fanout::gateway::same_request;
+use kube_fanout::handler::same_request;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|head: &str| {
