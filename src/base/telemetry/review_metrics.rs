@@ -11,8 +11,6 @@ pub enum TokenVerdict {
     Rejected,
     /// Upstream could not be asked, or did not answer the question.
     None,
-    /// After `None`, because upstream could not be reached: the last verdict accepted it.
-    Believed,
 }
 
 impl TokenVerdict {
@@ -21,7 +19,6 @@ impl TokenVerdict {
             Self::Accepted => "accepted",
             Self::Rejected => "rejected",
             Self::None => "none",
-            Self::Believed => "believed",
         }
     }
 }
@@ -38,8 +35,6 @@ pub enum AccessVerdict {
     Denied,
     /// Upstream could not be asked, or did not answer the question.
     None,
-    /// After `None`, because upstream could not be reached: the last verdict allowed it.
-    Believed,
 }
 
 impl AccessVerdict {
@@ -48,7 +43,6 @@ impl AccessVerdict {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::None => "none",
-            Self::Believed => "believed",
         }
     }
 }

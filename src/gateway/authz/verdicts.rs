@@ -18,16 +18,12 @@ use crate::upstream::{ReviewError, Upstream};
 use base::{
     fairness::{ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, Rate, RateLimit, Share, Shares, share_of},
     lifecycle::Tasks,
-    memo::{Bound, Cacheable, Capacity, Lookups, TtlCache},
+    memo::{Bound, Cacheable, Capacity, Lookups},
     telemetry::{self, AccessVerdict, Chain},
 };
 
 /// Cached verdicts.
 const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
-/// Allowing verdicts that are believed while upstream cannot be reached.
-const CONFIRMED: Bound = Bound { most: 8192, limit: "confirmed_access" };
-/// How long a verdict is believed until upstream is asked again.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Reviews in flight, those that wait for their turn included; beyond them there is no verdict.
 const UNDER_WAY: Bound = Bound { most: 2000, limit: "access_reviews" };
 /// The same of one client. They all have their turn within [`TURN_WAIT_MAX`] where upstream takes up to 80 ms for each,
@@ -69,8 +65,6 @@ pub struct Config {
     pub allowed_ttl: Duration,
     /// How long a denying verdict is cached.
     pub denied_ttl: Duration,
-    /// How long an allowing verdict is believed while upstream cannot be reached.
-    pub away_ttl: Duration,
     /// Maximum time after which a watch is authorized again.
     pub watch_interval: Duration,
 }
@@ -102,8 +96,6 @@ pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
     answers: Lookups<Arc<Question>, Remembered>,
-    /// What was allowed, for the time when upstream cannot be reached.
-    confirmed: TtlCache<Arc<Question>, ()>,
     /// Limits the cached verdicts per client.
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
@@ -133,7 +125,6 @@ impl Verdicts {
             reviewer,
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
-            confirmed: TtlCache::new(CONFIRMED),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
             turns: PacedConcurrencyLimit::new(turns, tasks).at(rate),
@@ -196,27 +187,12 @@ impl Verdicts {
     }
 
     async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
-        let reviewed = self.turns.run(client, || self.review(question.clone(), client)).await;
+        let reviewed = self.turns.run(client, || self.review(question, client)).await;
         let unasked = Remembered { verdict: None, _share: None };
-        let reviewed = reviewed.unwrap_or(Cacheable { value: unasked, ttl: Duration::ZERO });
-        let is_decided = matches!(reviewed.value.verdict, Some(Ok(_) | Err(NotPermitted::Denied)));
-        if is_decided || !self.is_believed(&question) {
-            return reviewed;
-        }
-        Cacheable { value: Remembered { verdict: Some(Ok(question)), _share: None }, ttl: BELIEVED_FOR }
-    }
-
-    /// Whether upstream has allowed it, and cannot be reached now. Not for open watches, which go on without.
-    fn is_believed(&self, question: &Arc<Question>) -> bool {
-        let is_believed = self.reviewer.is_unreachable() && self.confirmed.get(question, Instant::now()).is_some();
-        if is_believed {
-            telemetry::access_reviewed(AccessVerdict::Believed);
-        }
-        is_believed
+        reviewed.unwrap_or(Cacheable { value: unasked, ttl: Duration::ZERO })
     }
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
-        let asked = question.clone();
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
         let allowed = answer.map_err(NoVerdict::Review).and_then(|review: SubjectAccessReview| {
             review::is_allowed(review.status.as_ref()).ok_or(NoVerdict::Undecided)
@@ -230,11 +206,6 @@ impl Verdicts {
             None => (AccessVerdict::None, Err(NotPermitted::NoVerdict), Duration::ZERO),
         };
         telemetry::access_reviewed(outcome);
-        match &verdict {
-            Ok(question) if !is_large => self.confirmed.insert(question.clone(), (), self.config.away_ttl),
-            Err(NotPermitted::Denied) => self.confirmed.remove(&asked),
-            Ok(_) | Err(_) => {}
-        }
         if allowed.is_some() {
             *self.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }

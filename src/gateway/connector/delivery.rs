@@ -22,15 +22,14 @@ use super::{
 /// of its URI are used.
 ///
 /// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead, and all
-/// requests without a body if upstream says that it has not processed them. One that `changes_nothing` is given up when
-/// upstream is silent.
+/// requests without a body if upstream says that it has not processed them.
 pub(super) async fn deliver(
     target: &Target,
     pools: &[&Pool],
     client: Option<ClientKey>,
     request: Request<RequestBody>,
-    changes_nothing: bool,
 ) -> Result<Response<ResponseBody>, SendError> {
+    let changes_nothing = is_read(request.method());
     let delivered = pin!(deliver_unnoted(target, pools, client, request));
     let answer = target.silence.unless_silent(changes_nothing, delivered).await;
     target.health.requested(target, answer.as_ref().err());
@@ -85,7 +84,7 @@ fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
     is_read(&head.method) && error.retry() == Retry::AtOnce || error.is_unprocessed()
 }
 
-pub(super) fn is_read(method: &Method) -> bool {
+fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 

@@ -42,8 +42,7 @@ impl OwnRequests {
     /// There is no answer.
     pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
         let (target, path) = (&self.target, request.uri().path().to_owned());
-        // Reads and reviews.
-        let answer = delivery::deliver(target, &[&self.pool], None, request, true).await?;
+        let answer = delivery::deliver(target, &[&self.pool], None, request).await?;
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             target.health.allowed(target, &path);
             return Ok(answer);

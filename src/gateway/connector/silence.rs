@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::connector::{
-        AsGateway, OwnRequests,
+        OwnRequests,
         test_server::{TestServer, full},
     };
     use base::lifecycle::Tasks;
@@ -176,7 +176,6 @@ mod tests {
 
     struct World {
         own: OwnRequests,
-        forwarded: AsGateway,
         answers: watch::Sender<Answers>,
         tasks: Tasks,
         _server: TestServer,
@@ -197,15 +196,9 @@ mod tests {
             .await;
             let (connector, tasks) = (server.connector(), Tasks::new());
             connector.notice_silence(&tasks);
-            let (own, forwarded) = (connector.own_requests(), connector.as_gateway());
-            let world = Self { own, forwarded, answers, tasks, _server: server };
+            let world = Self { own: connector.own_requests(), answers, tasks, _server: server };
             world.send("GET", "/warm").await.unwrap();
             world
-        }
-
-        async fn forward(&self, method: &str, path: &str) -> Result<u16, SendError> {
-            let request = Request::builder().method(method).uri(path).body(RequestBody::Empty).unwrap();
-            self.forwarded.outbound(request).unwrap().send().await.map(|answer| answer.status().as_u16())
         }
 
         async fn send(&self, method: &str, path: &str) -> Result<u16, SendError> {
@@ -219,7 +212,7 @@ mod tests {
         let world = World::start().await;
         world.answers.send_replace(Answers::None);
         let began = Instant::now();
-        let mut write = pin!(world.forward("POST", "/written"));
+        let mut write = pin!(world.send("POST", "/written"));
         let read = select! {
             _ = &mut write => panic!("a write that may have been carried out has no outcome yet"),
             read = world.send("GET", "/read") => read,
@@ -229,7 +222,7 @@ mod tests {
         // The next ones do not wait, and nothing is sent.
         let at = Instant::now();
         for method in ["GET", "POST"] {
-            assert!(matches!(world.forward(method, "/next").await, Err(SendError::Silent)), "{method}");
+            assert!(matches!(world.send(method, "/next").await, Err(SendError::Silent)), "{method}");
         }
         assert_eq!(at.elapsed(), Duration::ZERO);
         world.answers.send_replace(Answers::All);

@@ -48,19 +48,12 @@ pub struct TokenReviews {
     pub success_ttl: Duration,
     /// How long a rejected token is cached.
     pub failure_ttl: Duration,
-    /// How long an accepted token is believed while upstream cannot be reached, at most until it expires.
-    pub away_ttl: Duration,
 }
 
 impl Default for TokenReviews {
     /// The API server's own values.
     fn default() -> Self {
-        Self {
-            audiences: Vec::new(),
-            success_ttl: Duration::from_secs(10),
-            failure_ttl: Duration::ZERO,
-            away_ttl: Duration::ZERO,
-        }
+        Self { audiences: Vec::new(), success_ttl: Duration::from_secs(10), failure_ttl: Duration::ZERO }
     }
 }
 
@@ -87,8 +80,6 @@ struct Reviewed {
 struct Reviews {
     upstream: Upstream,
     config: TokenReviews,
-    /// The users of tokens, for the time when upstream cannot be reached.
-    confirmed: TtlCache<TokenHash, Arc<UserInfo>>,
     /// Whether the last review gave a verdict. Only a change of that is logged, not each failure.
     answers: AtomicBool,
 }
@@ -109,10 +100,6 @@ type TokenHash = [u8; 32];
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Capacity for verdicts: that many service accounts, users and robots may be active within ten seconds.
 const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
-/// Capacity for tokens that are believed while upstream cannot be reached.
-const CONFIRMED: Bound = Bound { most: 20_000, limit: "confirmed_tokens" };
-/// How long a token is believed until upstream is asked again.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Capacity for the users that tokens are accounted to. These are kept for longer than verdicts: they grant nothing.
 const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
 const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
@@ -189,7 +176,7 @@ impl Tokens {
             Some(async move {
                 let _share = share;
                 // Others may have been refused while it waited.
-                let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token, hash).await) } };
+                let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
                 let answer = turns.run(client, in_turn).await.flatten();
                 let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
@@ -246,8 +233,7 @@ impl Tokens {
 impl Reviewed {
     fn new(upstream: Upstream, config: TokenReviews) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
-        let (confirmed, answers) = (TtlCache::new(CONFIRMED), AtomicBool::new(true));
-        Self { key, reviews: Arc::new(Reviews { upstream, config, confirmed, answers }) }
+        Self { key, reviews: Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) }) }
     }
 
     fn hash(&self, token: &[u8]) -> TokenHash {
@@ -261,31 +247,15 @@ impl Reviewed {
 }
 
 impl Reviews {
-    async fn answer(&self, token: String, hash: TokenHash) -> Cacheable<Outcome> {
+    async fn answer(&self, token: String) -> Cacheable<Outcome> {
         let ends = expiry(&token);
-        let at_most = |ttl: Duration| ends.map_or(ttl, |ends| ttl.min(left(ends)));
         let value = self.review(token).await;
-        let ttl = match &value {
-            Ok(user) => {
-                self.confirmed.insert(hash, user.clone(), at_most(self.config.away_ttl));
-                at_most(self.config.success_ttl)
-            }
-            Err(Unauthenticated::Rejected) => {
-                self.confirmed.remove(&hash);
-                self.config.failure_ttl
-            }
-            Err(_) => match self.believed(&hash) {
-                Some(user) => return Cacheable { value: Ok(user), ttl: at_most(BELIEVED_FOR) },
-                None => Duration::ZERO,
-            },
+        let ttl = match value {
+            Ok(_) => ends.map_or(self.config.success_ttl, |ends| self.config.success_ttl.min(left(ends))),
+            Err(Unauthenticated::Rejected) => self.config.failure_ttl,
+            Err(_) => Duration::ZERO,
         };
         Cacheable { value, ttl }
-    }
-
-    /// The user of a token that upstream has accepted, if it cannot be reached now.
-    fn believed(&self, hash: &TokenHash) -> Option<Arc<UserInfo>> {
-        let user = self.upstream.is_unreachable().then(|| self.confirmed.get(hash, Instant::now())).flatten();
-        user.inspect(|_| telemetry::token_reviewed(TokenVerdict::Believed))
     }
 
     async fn review(&self, token: String) -> Outcome {

@@ -24,7 +24,7 @@ use kube_client::Config;
 use super::{
     BuildError, RequestBody, ResponseBody, SendError,
     access::Access,
-    delivery::{deliver, deliver_unnoted, is_read},
+    delivery::{deliver, deliver_unnoted},
     dialer::Protocols,
     pool::{IDLE_CONNECTIONS_MAX, Pool, PoolSettings, Windows},
     servers::Choice,
@@ -216,8 +216,7 @@ impl Connections {
         if self.is_partial {
             deliver_unnoted(&self.target, pools, client, request).await
         } else {
-            let changes_nothing = is_read(request.method());
-            deliver(&self.target, pools, client, request, changes_nothing).await
+            deliver(&self.target, pools, client, request).await
         }
     }
 
