@@ -1,7 +1,5 @@
 //! Sends one request: sets its address, takes a place on a connection, and retries it at most once.
 
-use std::pin::pin;
-
 use http::{Method, Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
 
@@ -29,9 +27,7 @@ pub(super) async fn deliver(
     client: Option<ClientKey>,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, SendError> {
-    let changes_nothing = is_read(request.method());
-    let delivered = pin!(deliver_unnoted(target, pools, client, request));
-    let answer = target.silence.unless_silent(changes_nothing, delivered).await;
+    let answer = deliver_unnoted(target, pools, client, request).await;
     target.health.requested(target, answer.as_ref().err());
     answer
 }
@@ -59,9 +55,7 @@ pub(super) async fn deliver_unnoted(
         }
         (answer, _) => answer,
     };
-    let answer = answer?;
-    target.silence.heard();
-    Ok(answer.map(|received| ResponseBody::new(received, slot, target.silence.clone())))
+    Ok(answer?.map(|received| ResponseBody::new(received, slot)))
 }
 
 /// Takes a place in one of `pools`. The error is that of the last pool, which accepts every kind of request.
@@ -81,11 +75,8 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
 
 /// Whether a request without a body, which has got this error, can safely be sent a second time.
 fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
-    is_read(&head.method) && error.retry() == Retry::AtOnce || error.is_unprocessed()
-}
-
-fn is_read(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD)
+    let changes_nothing = matches!(head.method, Method::GET | Method::HEAD);
+    changes_nothing && error.retry() == Retry::AtOnce || error.is_unprocessed()
 }
 
 async fn exchange(transport: Transport, request: Request<RequestBody>) -> Result<Response<Received>, SendError> {

@@ -27,9 +27,6 @@ pub enum SendError {
     Unreachable(#[source] BoxError),
     #[error("connecting to the API server took longer than {0:?}")]
     ConnectTimedOut(Duration),
-    /// Nothing was sent, or it was a read.
-    #[error("the API server is silent: connections stay open, but it answers nothing")]
-    Silent,
     #[error("too many requests to the API server are in flight")]
     Saturated,
     /// Other clients' requests are not affected.
@@ -65,9 +62,9 @@ pub enum Retry {
 }
 
 impl SendError {
-    /// Whether there was no connection on which the API server answers.
+    /// Whether there was no connection to send the request on.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent)
+        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
     }
 
     /// Whether the server's certificate could not be verified.
@@ -91,11 +88,9 @@ impl SendError {
         match self {
             Self::InvalidTarget | Self::RequestBody(_) | Self::ClientShare => Fault::Client,
             Self::Credentials(_) | Self::Saturated | Self::NotAccepted => Fault::Gateway,
-            Self::Unreachable(_)
-            | Self::ConnectTimedOut(_)
-            | Self::Silent
-            | Self::ConnectionLost { .. }
-            | Self::Malformed(_) => Fault::Upstream,
+            Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::ConnectionLost { .. } | Self::Malformed(_) => {
+                Fault::Upstream
+            }
         }
     }
 
@@ -110,8 +105,7 @@ impl SendError {
             | Self::ClientShare
             | Self::NotAccepted
             | Self::Unreachable(_)
-            | Self::ConnectTimedOut(_)
-            | Self::Silent => Retry::Later,
+            | Self::ConnectTimedOut(_) => Retry::Later,
         }
     }
 
@@ -123,7 +117,6 @@ impl SendError {
             Self::Credentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
             Self::ConnectTimedOut(_) => "connect_timed_out",
-            Self::Silent => "silent",
             Self::Saturated => "saturated",
             Self::ClientShare => "client_share",
             Self::NotAccepted => "not_believed_yet",

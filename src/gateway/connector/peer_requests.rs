@@ -49,6 +49,6 @@ impl PeerRequests {
             NoPlace::ClientShare => SendError::ClientShare,
         })?;
         let answer = transport.oneshot(Request::from_parts(head, body)).await.map_err(SendError::from_transport)?;
-        Ok(answer.map(|received| ResponseBody::new(received, slot, self.target.silence.clone())))
+        Ok(answer.map(|received| ResponseBody::new(received, slot)))
     }
 }

@@ -121,7 +121,7 @@ impl Pool {
     pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
         let dialer = access.dialer(settings.protocols, settings.choice);
         let lanes = (0..settings.count).map(|_| Lane {
-            transport: access.transport(client(dialer.clone(), settings.windows, settings.idle)),
+            transport: access.transport(client(dialer.clone(), &settings)),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         let share = share_of(settings.count * LANE_REQUESTS_MAX as usize);
@@ -173,17 +173,13 @@ impl Lane {
     }
 }
 
-/// A new connection for each request, which has to close it. Without a limit of its own.
-pub(super) fn unpooled(access: &Access) -> Transport {
-    access.transport(client(access.dialer(Protocols::Http1, Choice::Any), Windows::EAGER, 0))
-}
-
-fn client(dialer: Dialer, windows: Windows, idle: usize) -> Client<Dialer, RequestBody> {
+fn client(dialer: Dialer, settings: &PoolSettings) -> Client<Dialer, RequestBody> {
+    let windows = settings.windows;
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(idle)
+        .pool_max_idle_per_host(settings.idle)
         .http1_max_buf_size(HTTP1_BUFFER_MAX)
         .http2_initial_stream_window_size(windows.stream)
         .http2_initial_connection_window_size(windows.connection)

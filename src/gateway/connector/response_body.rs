@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
-use super::{exclusive::ExclusiveBody, silence::Silence, slot::Slot};
+use super::{exclusive::ExclusiveBody, slot::Slot};
 
 /// The body of an answer from upstream, as it arrives.
 ///
@@ -20,8 +20,6 @@ use super::{exclusive::ExclusiveBody, silence::Silence, slot::Slot};
 pub struct ResponseBody {
     received: Received,
     slot: Option<Slot>,
-    /// Told what is received.
-    silence: Silence,
 }
 
 /// The body of an answer, by the kind of its connection.
@@ -35,13 +33,13 @@ pub(super) enum Received {
 }
 
 impl ResponseBody {
-    pub(super) fn new(received: Received, slot: Slot, silence: Silence) -> Self {
-        Self { received, slot: Some(slot), silence }
+    pub(super) fn new(received: Received, slot: Slot) -> Self {
+        Self { received, slot: Some(slot) }
     }
 
     /// A body that has already been read.
     pub(super) fn read(bytes: Bytes) -> Self {
-        Self { received: Received::Read(Full::new(bytes)), slot: None, silence: Silence::default() }
+        Self { received: Received::Read(Full::new(bytes)), slot: None }
     }
 
     /// The request's place, for a tunnel that outlives the body of its 101 answer.
@@ -58,15 +56,11 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = match &mut self.received {
+        match &mut self.received {
             Received::Shared(incoming) => Pin::new(incoming).poll_frame(context),
             Received::Exclusive(body) => Pin::new(body).poll_frame(context),
             Received::Read(body) => Pin::new(body).poll_frame(context).map_err(|never| match never {}),
-        };
-        if frame.is_ready() {
-            self.silence.heard();
         }
-        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -8,7 +8,7 @@ use http::{
     uri::{Authority, PathAndQuery, Scheme},
 };
 
-use super::{BuildError, health::Health, silence::Silence};
+use super::{BuildError, health::Health};
 use base::config::Redacted;
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
@@ -21,7 +21,6 @@ pub(super) struct Target {
     /// Without its final slash; usually empty.
     prefix: Box<str>,
     pub(super) health: Health,
-    pub(super) silence: Silence,
 }
 
 /// The request has no path (its target is `*` or an authority), or the joined path is too long.
@@ -36,8 +35,7 @@ impl Target {
     /// `None` if the address lacks a scheme or a host.
     fn new(cluster: &Uri) -> Option<Self> {
         let (scheme, authority) = (cluster.scheme()?.clone(), cluster.authority()?.clone());
-        let prefix = cluster.path().trim_end_matches('/').into();
-        Some(Self { scheme, authority, prefix, health: Health::default(), silence: Silence::default() })
+        Some(Self { scheme, authority, prefix: cluster.path().trim_end_matches('/').into(), health: Health::default() })
     }
 
     /// The value of `Host`.

@@ -14,10 +14,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+    time::{Instant, timeout},
 };
 
-use crate::{authn::Credentials, serve, upstream::Upstream};
+use crate::{authn::Credentials, forward::ForwardError, serve, upstream::Upstream};
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
 /// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
@@ -39,6 +39,9 @@ const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// How long an API server has to be back before its answers replace others.
 const STARTING_MAX: Duration = Duration::from_secs(60);
+/// How long the API server may be silent before an answer that is kept is given. What does not even connect fails
+/// earlier; a frozen server answers nothing on connections that are open.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The last answers. Cheap to clone.
 #[derive(Clone)]
@@ -169,6 +172,27 @@ impl AskedDiscovery {
         response.headers_mut().remove(header::DATE);
         response.headers_mut().insert(serve::AUDIT_ID, serve::new_audit_id(None));
         Some(response)
+    }
+
+    /// Upstream's answer; or the one that is kept, if there is one and upstream gives none or takes too long.
+    pub(super) async fn answer_or_kept<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ForwardError>>,
+    ) -> Result<Result<T, ForwardError>, Response<Bytes>> {
+        let mut answer = Box::pin(answer);
+        let answered = timeout(SILENCE_MAX, &mut answer).await;
+        let is_away = match &answered {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => error.is_away(),
+            Err(_) => true,
+        };
+        if is_away && let Some(kept) = self.kept() {
+            return Err(kept);
+        }
+        match answered {
+            Ok(answer) => Ok(answer),
+            Err(_) => Ok(answer.await),
+        }
     }
 
     /// Whether the client has the answer with that tag already (RFC 9110, 13.1.2).

@@ -56,9 +56,7 @@ impl Sockets {
         servers: &[ServerAddress],
         tasks: &Tasks,
     ) -> Result<Connector, RunError> {
-        let connector = followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)?;
-        connector.notice_silence(tasks);
-        Ok(connector)
+        followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)
     }
 }
 
