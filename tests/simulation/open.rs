@@ -14,7 +14,7 @@ use std::{
 
 use http_body::{Body, Frame};
 use kube_fanout::{
-    config::{ClientsConfig, Config},
+    config::{CacheScope, ClientsConfig, Config},
     telemetry::used_limits,
 };
 use tokio::runtime::{Handle, RuntimeMetrics};
@@ -98,9 +98,12 @@ impl Open {
     /// Of the gateways of a run.
     pub(crate) fn new(settings: &Settings) -> Self {
         let narrow = NAMESPACES.len() * (1 + APPS.len());
-        let kept = if settings.has_roles { narrow } else { 1 };
+        // Without the memory for a wide cache, narrow ones stay until they are idle.
+        let stays_narrow = |config: &Config| {
+            settings.has_roles || config.cache.bytes.is_some() && config.cache.scope == CacheScope::Requested
+        };
         let of = |config: &Config| OfGateway {
-            kept,
+            kept: if stays_narrow(config) { narrow } else { 1 },
             given_up: if config.cache.bytes.is_some() { 1 + APPS.len() + narrow } else { 0 },
             is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
             servers: config.servers.len(),
