@@ -1,6 +1,10 @@
 //! Sends one request: sets its address, takes a place on a connection, and retries it at most once.
 
-use http::{Method, Request, Response, Version, header::HOST, request};
+use http::{
+    Method, Request, Response, Version,
+    header::{self, HOST},
+    request,
+};
 use tower::ServiceExt;
 
 use base::fairness::ClientKey;
@@ -19,8 +23,8 @@ use super::{
 /// Sends a request on the first of `pools`, in order of preference, that has a place for `client`. Only path and query
 /// of its URI are used.
 ///
-/// GET and HEAD without a body are sent a second time if a connection that had worked turns out to be dead, and all
-/// requests without a body if upstream says that it has not processed them.
+/// GET and HEAD without a body, if they ask for no upgrade, are sent a second time if a connection that had worked turns
+/// out to be dead, and all requests without a body if upstream says that it has not processed them.
 pub(super) async fn deliver(
     target: &Target,
     pools: &[&Pool],
@@ -75,7 +79,9 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
 
 /// Whether a request without a body, which has got this error, can safely be sent a second time.
 fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
-    let changes_nothing = matches!(head.method, Method::GET | Method::HEAD);
+    // An upgrade is a GET, too, but may start something, such as the command of an exec.
+    let changes_nothing =
+        matches!(head.method, Method::GET | Method::HEAD) && !head.headers.contains_key(header::UPGRADE);
     changes_nothing && error.retry() == Retry::AtOnce || error.is_unprocessed()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use tokio::{net::TcpListener, task::JoinSet, time::timeout};
@@ -121,6 +121,26 @@ async fn a_read_is_repeated_once_when_a_used_connection_turns_out_dead() {
     assert_eq!(own.send(request("GET", "/1")).await.unwrap().status(), StatusCode::OK);
     assert_eq!(own.send(request("GET", "/2")).await.unwrap().status(), StatusCode::NO_CONTENT);
     assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /2 "));
+}
+
+/// The command of an exec over a WebSocket, which is a GET, may have been started.
+#[tokio::test]
+async fn an_upgrade_is_never_repeated() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = Connector::new(&config(listener.local_addr().unwrap())).unwrap().as_gateway();
+    let mut server = JoinSet::new();
+    server.spawn(closes_after_one(listener));
+    let upgrade = async |path| {
+        let mut request = request("GET", path);
+        request.headers_mut().insert("connection", HeaderValue::from_static("Upgrade"));
+        request.headers_mut().insert("upgrade", HeaderValue::from_static("websocket"));
+        gateway.outbound(request).unwrap().send_http1().await
+    };
+    assert_eq!(text(upgrade("/1").await.unwrap()).await, "");
+    let error = upgrade("/2").await.unwrap_err();
+    assert!(matches!(error, SendError::ConnectionLost { reused: true, .. }), "{error:?}");
+    assert_eq!(upgrade("/3").await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert!(server.join_next().await.unwrap().unwrap().starts_with("GET /3 "));
 }
 
 #[tokio::test]
