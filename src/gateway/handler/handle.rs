@@ -34,7 +34,7 @@ use crate::{
     traces::Stage,
 };
 use base::{
-    apimachinery::{RequestInfo, ResourceRequest, Verb},
+    apimachinery::{RequestInfo, ResourceRequest, Verb, WatchOptions},
     fairness::ByteBudget,
     telemetry::Outcome,
 };
@@ -236,7 +236,6 @@ impl Stages {
         };
         let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials);
-        let continues = is_watch && !request.uri().query().is_some_and(route::asks_for_initial_events);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         let answer = self.forward.send(request, credentials, requester, is_watch);
@@ -260,7 +259,9 @@ impl Stages {
             }
             Err(error) => {
                 self.permission.name(context, &mut record);
-                self.reject(respond::error(&error, continues), asked, info, record)
+                let begins =
+                    || WatchOptions::parse(context.query(), false).is_ok_and(|it| it.asked_send_initial_events);
+                self.reject(respond::error(&error, is_watch && !begins()), asked, info, record)
             }
         }
     }

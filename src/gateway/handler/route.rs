@@ -60,11 +60,6 @@ pub(super) fn has_many_commas(query: &str) -> bool {
     memchr::memchr_iter(b',', query.as_bytes()).count() + upper + lower > COMMAS_MAX
 }
 
-/// Whether a watch asks for initial events, as clients write it.
-pub(super) fn asks_for_initial_events(query: &str) -> bool {
-    query.split('&').any(|parameter| parameter == "sendInitialEvents=true")
-}
-
 impl ReadVerb {
     const fn response_kind(self) -> ResponseKind {
         match self {
