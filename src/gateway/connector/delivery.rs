@@ -23,8 +23,8 @@ use super::{
 /// Sends a request on the first of `pools`, in order of preference, that has a place for `client`. Only path and query
 /// of its URI are used.
 ///
-/// GET and HEAD without a body, if they ask for no upgrade, are sent a second time if a connection that had worked turns
-/// out to be dead, and all requests without a body if upstream says that it has not processed them.
+/// GET and HEAD without a body, if they ask for no upgrade, are sent a second time if a connection that had worked
+/// turns out to be dead, and all requests without a body if upstream says that it has not processed them.
 pub(super) async fn deliver(
     target: &Target,
     pools: &[&Pool],
