@@ -143,7 +143,11 @@ async fn an_unusable_server_is_reported_with_what_to_check() {
     let cases = [
         ("http://127.0.0.1:1".to_owned(), "cannot be reached; check its address", "refused"),
         (format!("http://{unauthorized}"), "does not accept the gateway's own credentials (401)", "Unauthorized"),
-        (format!("http://{unwell}"), "does not answer GET /version; check its address", "502 Bad Gateway"),
+        (
+            format!("http://{unwell}"),
+            "does not answer GET /version with its version; check its address",
+            "502 Bad Gateway",
+        ),
         (format!("https://{plain}"), "cannot be reached; check its address", "does not answer in TLS"),
     ];
     for (url, advice, error) in cases {

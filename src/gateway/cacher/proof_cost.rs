@@ -17,7 +17,7 @@ const ASKED_MAX: usize = 100;
 /// The reciprocal of the last proof's weight in the expected duration, as for TCP's round-trip times (RFC 6298).
 const WEIGHT: u32 = 8;
 
-/// The demand for one store, from one fill to the next.
+/// The recent most-recent reads and proofs of one store, from one fill to the next.
 #[derive(Debug, Default)]
 pub(super) struct ProofCost(Mutex<State>);
 

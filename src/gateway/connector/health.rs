@@ -99,8 +99,8 @@ impl TroubleKind {
             }
             Self::Foreign => "this does not look like an API server; check its address in the kubeconfig",
             Self::Unanswered => {
-                "the API server does not answer GET /version; check its address in the kubeconfig, and whether its \
-                 /readyz is ok"
+                "the API server does not answer GET /version with its version; check its address in the kubeconfig, \
+                 and whether its /readyz is ok"
             }
             Self::Unauthorized => {
                 "the API server does not accept the gateway's own credentials (401); check the user of the kubeconfig, \

@@ -24,7 +24,8 @@ pub(super) struct Rejection {
     pub(super) is_usual: bool,
 }
 
-/// The answer to a request that could not be forwarded. `continues`: it is a watch that goes on where another ended.
+/// The answer to a request that could not be forwarded. `continues`: it is a watch that does not ask for initial
+/// events, so that it may go on where another ended.
 pub(super) fn error(error: &ForwardError, continues: bool) -> Rejection {
     // Clients must not fill the log. That upstream cannot be reached is logged once (`connector::health`), and so is
     // that it does not accept the front-proxy certificate.

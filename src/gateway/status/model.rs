@@ -353,7 +353,7 @@ impl Trouble {
             "unreachable" => format!("The API server {} cannot be reached", self.server),
             "loop" => format!("The API server's address {} leads back to this gateway", self.server),
             "foreign" => format!("The server {} does not look like an API server", self.server),
-            "unanswered" => format!("The API server {} does not answer GET /version", self.server),
+            "unanswered" => format!("The API server {} does not answer GET /version with its version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
             "forbidden" if self.path.is_none() => {
                 "No server of upstream.servers is usable, since the gateway may not list namespaces".to_owned()

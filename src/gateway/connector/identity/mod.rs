@@ -158,7 +158,7 @@ impl Outbound {
         Ok(answer)
     }
 
-    /// As [`Outbound::send`], for a request for an upgrade: always over HTTP/1.1.
+    /// As [`Outbound::send`], for a request for an upgrade: always over HTTP/1.1, and not sent a second time.
     ///
     /// # Errors
     /// There is no answer.
