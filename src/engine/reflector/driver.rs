@@ -236,8 +236,6 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     }
 
     async fn filled(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Result<Input, Failure> {
-        let budget = self.settings.budget.clone();
-        let _may_fill = budget.may_fill().await;
         let asked = Instant::now();
         // The cluster is known from here on, so that a replacement is noticed at the end.
         self.upstream.look_for_another_cluster(asked).await;
@@ -260,6 +258,9 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             Encoding::Protobuf => Schema::protobuf(head.shape.clone(), resource, fields),
         };
         let schema = Arc::new(schema.within(self.settings.budget.clone()));
+        // Not earlier: an API server that does not answer about one resource must not keep the others waiting.
+        let budget = self.settings.budget.clone();
+        let _may_fill = budget.may_fill().await;
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
         let of_peer = match &provenance {
             Some(provenance) if asks_peers => {

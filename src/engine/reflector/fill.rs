@@ -230,7 +230,7 @@ pub(super) async fn initial_state<S: ByteStream>(
             UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
                 let objects = Objects::new(objects.into_values().collect()).map_err(|_| Failure::Malformed)?;
                 return Ok(State {
-                    objects,
+                    objects: objects.with_claim(claim),
                     version,
                     bookmark: Some(template),
                     watch: Some(events),

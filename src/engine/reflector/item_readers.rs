@@ -72,7 +72,8 @@ impl ItemReaders {
         while let Some(batch) = self.batches.join_next().await {
             self.add(batch)?;
         }
-        Objects::new(mem::take(&mut self.objects)).map_err(|error| self.refuse(&error))
+        let objects = Objects::new(mem::take(&mut self.objects)).map_err(|error| self.refuse(&error))?;
+        Ok(objects.with_claim(self.claim))
     }
 
     fn add(&mut self, batch: Result<Batch, JoinError>) -> Result<(), Failure> {

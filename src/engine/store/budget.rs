@@ -206,10 +206,10 @@ impl Drop for Claim {
 
 #[cfg(test)]
 mod tests {
-    use base::apimachinery::{Encoding, Representation, View};
+    use base::apimachinery::{Encoding, Representation, ResourceVersion, View};
 
     use super::*;
-    use crate::store::Leaf;
+    use crate::store::{self, HistoryLimits, Leaf, Object, Objects, Schema, Shape};
 
     const WHOLE: Representation = Representation { encoding: Encoding::Json, view: View::Whole };
 
@@ -266,6 +266,29 @@ mod tests {
         budget.measured(0);
         assert_eq!((budget.used(), budget.used_by_stores()), (70_000, 0));
         drop(response);
+        budget.measured(0);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn objects_of_a_store_that_is_gone_count_while_a_response_has_them() {
+        let budget = StoreBudget::default();
+        budget.set_limit(Some(1_000_000));
+        let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()).within(budget.clone()));
+        let object = |name: &str| {
+            let metadata = format!(r#"{{"name":"{name}","resourceVersion":"1"}}"#);
+            let json = format!(r#"{{"metadata":{metadata},"data":"{}"}}"#, "x".repeat(10_000));
+            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+        };
+        let objects = Objects::new(vec![object("a"), object("b")]).unwrap();
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let (writer, reader) = store::store(schema.clone(), &objects, ResourceVersion::new(1).unwrap(), limits);
+        drop(objects);
+        let selected = reader.snapshot().get("a").cloned();
+        drop((writer, reader));
+        budget.measured(0);
+        assert!((10_000..12_000).contains(&budget.used()), "{}", budget.used());
+        drop(selected);
         budget.measured(0);
         assert_eq!(budget.used(), 0);
     }

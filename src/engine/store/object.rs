@@ -11,6 +11,7 @@ use super::{
     object_bytes::ObjectBytes,
     protobuf,
     schema::FieldPlace,
+    size::{Measured, StoreSize},
 };
 use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
 
@@ -51,6 +52,16 @@ pub(super) struct Span(u32, u32);
 impl Span {
     pub(super) fn range(self) -> Range<usize> {
         self.0 as usize..self.1 as usize
+    }
+}
+
+impl Measured for Object {
+    /// A compressed one counts as text, which it becomes when it is sent.
+    fn add_to(&self, size: &mut StoreSize) {
+        size.objects += 1;
+        size.object_bytes += self.tail_len();
+        size.derived_bytes += self.derived_bytes();
+        size.unusual_bytes += self.unusual_bytes();
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use super::object::Object;
+use super::{budget::Claim, object::Object};
 use base::apimachinery::ObjectKey;
 
 /// Objects in the order of their keys, each key once.
 #[derive(Clone, Debug, Default)]
-pub struct Objects(Vec<Arc<Object>>);
+pub struct Objects {
+    objects: Vec<Arc<Object>>,
+    /// Counts them until they are in a store, which counts by itself.
+    _claim: Option<Arc<Claim>>,
+}
 
 /// A state that cannot be that of a collection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,11 +27,16 @@ impl Objects {
         objects.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         match objects.windows(2).find(|pair| pair[0].key == pair[1].key) {
             Some(pair) => Err(DuplicateKey(pair[0].key.clone())),
-            None => Ok(Self(objects)),
+            None => Ok(Self { objects, _claim: None }),
         }
     }
 
     pub fn as_slice(&self) -> &[Arc<Object>] {
-        &self.0
+        &self.objects
+    }
+
+    /// The same, which keep what was claimed for them.
+    pub fn with_claim(self, claim: Claim) -> Self {
+        Self { _claim: Some(Arc::new(claim)), ..self }
     }
 }

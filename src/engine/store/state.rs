@@ -414,10 +414,13 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Responses may still be sending objects.
+        // Responses may still be sending leaves, or some of the objects.
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let leaves = state.newest.leaves().map(|leaf| -> Weak<dyn Measured> { Arc::<Leaf>::downgrade(leaf) });
-        self.schema.budget().leave(leaves);
+        let is_unshared = |leaf: &&Arc<Leaf>| Arc::strong_count(leaf) == 1;
+        let objects = state.newest.leaves().filter(is_unshared).flat_map(|leaf| leaf.objects());
+        let objects = objects.map(|object| -> Weak<dyn Measured> { Arc::<Object>::downgrade(object) });
+        self.schema.budget().leave(leaves.chain(objects));
     }
 }
 
