@@ -13,7 +13,7 @@ use kube::{
     },
 };
 use kube_fanout::sim::Refusal;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     harness::{Answer, Route, World, passing, skip, until, within},
@@ -177,4 +177,40 @@ async fn a_program_starts_that_has_started_before() {
     following.spawn(stream.for_each(|event| async move { drop(event) }));
     let has_pod = until("the pod", async || (store.state().len() == 1).then_some(()));
     passing(Duration::from_millis(500), has_pod).await;
+}
+
+/// It takes connections, or holds them open, and answers nothing.
+#[tokio::test]
+async fn a_frozen_server_is_noticed_and_refused_for_at_once() {
+    let world = World::start().await;
+    world.create_pod("default", "a", "x");
+    world.gateway.warm("/api/v1/pods").await;
+    let memory = "/api/v1/pods?resourceVersion=0";
+    let before = world.client().get(memory).await;
+    world.sim.swallow(Refusal { verb: None, resource: None, times: None, status: 0 });
+    let client = world.client();
+    let refused = [
+        ("GET", "/api/v1/pods"),
+        ("GET", "/api/v1/configmaps?resourceVersion=0"),
+        ("GET", "/apis"),
+        ("DELETE", "/api/v1/namespaces/default/pods/a"),
+    ];
+    let silent = async || {
+        for (method, path) in refused {
+            let began = Instant::now();
+            let answer = passing(Duration::from_millis(100), client.request(method, path, &[], Bytes::new())).await;
+            assert_eq!(answer.status, 503, "{path}");
+            assert!(answer.text().contains("keeps connections open"), "{path}: {}", answer.text());
+            assert!(began.elapsed() < Duration::from_secs(5), "{path}: {:?}", began.elapsed());
+        }
+        let now = client.get(memory).await;
+        assert_eq!((now.text(), &now.route), (before.text(), &Route::Served));
+    };
+    silent().await;
+    silent().await;
+    world.sim.accept_all();
+    let is_back = async || (client.get("/api/v1/pods").await.status == 200).then_some(());
+    passing(Duration::from_millis(500), until("the API server", is_back)).await;
+    assert_eq!(client.request("DELETE", refused[3].1, &[], Bytes::new()).await.status, 200);
+    assert_eq!(client.get(refused[1].1).await.status, 200);
 }

@@ -16,6 +16,8 @@ use crate::{
 
 /// Longer than the first pause of the reflector after a failure.
 const BACKOFF: Duration = Duration::from_secs(2);
+/// Time that may be skipped at once while the API server is asked, without it being taken for silent.
+const ANSWERED: Duration = Duration::from_millis(500);
 
 /// Some pods, and informers of several kinds that have read them.
 async fn settled(world: &World) -> Vec<Informer> {
@@ -171,11 +173,8 @@ async fn requests_that_are_never_answered_are_repeated() {
         world.sim.swallow(Refusal { verb: Some(verb), resource: Some("pods".to_owned()), times: Some(1), status: 0 });
         // This get starts the cache; it sends no list and no watch of its own.
         world.client().get("/api/v1/namespaces/default/pods/a?resourceVersion=0").await;
-        until("a cache", async || {
-            skip(BACKOFF * 10).await;
-            (world.sim.counts().open_watches("pods") == 1).then_some(())
-        })
-        .await;
+        let is_followed = async || (world.sim.counts().open_watches("pods") == 1).then_some(());
+        passing(ANSWERED, until("a cache", is_followed)).await;
         world.gateway.warm("/api/v1/pods").await;
     }
 }
@@ -192,13 +191,12 @@ async fn questions_about_a_resource_that_are_never_answered_are_repeated() {
         let widget = "/apis/example.com/v1/namespaces/default/widgets/one?resourceVersion=0";
         let is_asked = world.sim.until(|counts| counts.requests(verb, asked) > before);
         let started = async { tokio::join!(world.client().get(widget), is_asked) };
-        within(asked, passing(BACKOFF, started)).await;
-        until("a cache", async || {
-            skip(BACKOFF * 10).await;
+        within(asked, passing(ANSWERED, started)).await;
+        let is_followed = async || {
             world.client().get(widget).await;
             (world.sim.counts().open_watches("widgets.example.com") == 1).then_some(())
-        })
-        .await;
+        };
+        passing(ANSWERED, until("a cache", is_followed)).await;
         world.gateway.warm_skipping("/apis/example.com/v1/widgets").await;
     }
 }

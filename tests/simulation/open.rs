@@ -84,11 +84,12 @@ const SERVER_TASKS: usize = SERVER_CONNECTIONS + 1;
 
 impl Counts {
     /// Whether everything that a gateway has open is for itself: one watch at most, or one for each namespace of its
-    /// Role and each node there, and their connections; and with `upstream.servers` a task that checks them, and
-    /// connections for that.
+    /// Role and each node there, and their connections; a task that checks the API server, or the `upstream.servers`,
+    /// and for these connections.
     pub(crate) fn is_at_rest(self) -> bool {
         let Self { tasks, connections, watches, is_delegated, servers, kept, given_up } = self;
-        let checks = usize::from(servers > 0) + servers * SERVER_TASKS;
+        // Of one address, what notices that it is silent; of several servers, what checks them.
+        let checks = 1 + servers * SERVER_TASKS;
         let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks + given_up;
         watches <= kept && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
     }

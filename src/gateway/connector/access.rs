@@ -31,6 +31,7 @@ use super::{
     dialer::{Dial, DialTarget, Dialer, Protocols, dial},
     response_body::Received,
     servers::{Choice, Route, Servers},
+    silence::{Requests, Silence, UnlessSilent},
     socket::SocketOpener,
 };
 
@@ -46,6 +47,7 @@ pub(super) struct Access {
     /// Which servers connections may go to; `None` for each that is of the cluster.
     acceptance: Option<Acceptance>,
     cluster: ConnectionCloser,
+    silence: Silence,
     dial: Dial,
     tls: ClientConfig,
     server_name: Option<ServerName<'static>>,
@@ -70,19 +72,22 @@ impl Access {
     ) -> Result<Self, BuildError> {
         let certificate = ClientCertificate::of(&config.auth_info).map_err(BuildError::Certificate)?;
         let presented = certificate.as_ref().map(|certificate| certificate.presented());
-        Ok(Self { certificate, ..Self::build(config, sockets, servers, cluster, presented)? })
+        Ok(Self { certificate, ..Self::build(config, sockets, servers, cluster, Silence::default(), presented)? })
     }
 
     /// The same server, TLS and proxy, without credentials: no certificate, token, plugin or impersonation.
     pub(super) fn without_credentials(&self) -> Result<Self, BuildError> {
-        let (sockets, servers, cluster) = (self.sockets.clone(), self.servers.clone(), self.cluster.clone());
-        Self::build(anonymous(&self.config), sockets, servers, cluster, None)
+        self.anonymously(None)
     }
 
     /// The same server, TLS and proxy, with this client certificate as the only credential.
     pub(super) fn with_certificate(&self, presented: Arc<Presented>) -> Result<Self, BuildError> {
+        self.anonymously(Some(presented))
+    }
+
+    fn anonymously(&self, presented: Option<Arc<Presented>>) -> Result<Self, BuildError> {
         let (sockets, servers, cluster) = (self.sockets.clone(), self.servers.clone(), self.cluster.clone());
-        Self::build(anonymous(&self.config), sockets, servers, cluster, Some(presented))
+        Self::build(anonymous(&self.config), sockets, servers, cluster, self.silence.clone(), presented)
     }
 
     /// New connections show what is `presented`, in place of the certificate in the configuration.
@@ -91,6 +96,7 @@ impl Access {
         sockets: SocketOpener,
         servers: Option<Servers>,
         cluster: ConnectionCloser,
+        silence: Silence,
         presented: Option<Arc<Presented>>,
     ) -> Result<Self, BuildError> {
         let mut config = with_needed_authorities(config);
@@ -124,6 +130,7 @@ impl Access {
             servers,
             acceptance: None,
             cluster,
+            silence,
         })
     }
 
@@ -148,6 +155,11 @@ impl Access {
         &self.cluster
     }
 
+    /// Whether the cluster is silent.
+    pub(super) fn silence(&self) -> &Silence {
+        &self.silence
+    }
+
     /// Several servers in place of the address of the configuration.
     pub(super) fn servers(&self) -> Option<&Servers> {
         self.servers.as_ref()
@@ -165,11 +177,23 @@ impl Access {
             None => DialTarget::Address { cluster: self.cluster.clone(), acceptance: self.acceptance.clone() },
         };
         let (dial, tls, server_name) = (self.dial.clone(), self.tls.clone(), self.server_name.clone());
-        Dialer::new(dial, tls, server_name, protocols, dial_target, self.presented.clone())
+        Dialer::new(dial, tls, server_name, protocols, dial_target, self.presented.clone(), self.silence.clone())
     }
 
-    /// Wraps a client in kube-client's layers for credentials and configured headers.
-    pub(super) fn transport<C, B>(&self, client: C) -> Transport
+    /// Wraps a client in kube-client's layers for credentials and configured headers. Sends nothing while upstream is
+    /// silent.
+    pub(super) fn transport<C, B>(&self, client: C, requests: Requests) -> Transport
+    where
+        C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        C::Error: Into<BoxError>,
+        C::Future: Send + 'static,
+        B: Into<Received> + 'static,
+    {
+        BoxCloneSyncService::new(UnlessSilent::new(self.authenticated(client), self.silence.clone(), requests))
+    }
+
+    /// The same without regard to silence.
+    pub(super) fn authenticated<C, B>(&self, client: C) -> Transport
     where
         C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
         C::Error: Into<BoxError>,

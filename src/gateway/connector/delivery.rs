@@ -1,10 +1,6 @@
 //! Sends one request: sets its address, takes a place on a connection, and retries it at most once.
 
-use http::{
-    Method, Request, Response, Version,
-    header::{self, HOST},
-    request,
-};
+use http::{Request, Response, Version, header::HOST, request};
 use tower::ServiceExt;
 
 use base::fairness::ClientKey;
@@ -15,6 +11,7 @@ use super::{
     dialer::ConnectionUse,
     pool::{NoPlace, Pool},
     response_body::Received,
+    silence::changes_nothing,
     slot::Slot,
     target::{InvalidTarget, Target},
     via,
@@ -79,10 +76,7 @@ fn admit(pools: &[&Pool], client: Option<ClientKey>) -> Result<(Transport, Slot)
 
 /// Whether a request without a body, which has got this error, can safely be sent a second time.
 fn may_be_repeated(head: &request::Parts, error: &SendError) -> bool {
-    // An upgrade is a GET, too, but may start something, such as the command of an exec.
-    let changes_nothing =
-        matches!(head.method, Method::GET | Method::HEAD) && !head.headers.contains_key(header::UPGRADE);
-    changes_nothing && error.retry() == Retry::AtOnce || error.is_unprocessed()
+    changes_nothing(&head.method, &head.headers) && error.retry() == Retry::AtOnce || error.is_unprocessed()
 }
 
 async fn exchange(transport: Transport, request: Request<RequestBody>) -> Result<Response<Received>, SendError> {

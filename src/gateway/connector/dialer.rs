@@ -36,6 +36,7 @@ use super::{
     client_certificate::Presented,
     connection_closer::{Breaks, Broken, ConnectionCloser},
     servers::{Held, Route},
+    silence::Silence,
     socket::{Socket, SocketOpener},
 };
 
@@ -59,6 +60,7 @@ pub(super) struct Dialer {
     target: DialTarget,
     /// What connections show, if that can change: they break when it does.
     presented: Option<Arc<Presented>>,
+    silence: Silence,
 }
 
 /// Where connections lead, and what breaks them.
@@ -85,6 +87,8 @@ pub(super) struct UpstreamStream {
     broken: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
     /// Counts the connection at its server; `None` if there is only one address.
     _held: Option<Held>,
+    /// Told when something is received.
+    silence: Silence,
 }
 
 /// Whether an answer was received on a connection. One that breaks without any answer was not stale.
@@ -105,6 +109,7 @@ impl Dialer {
         protocols: Protocols,
         target: DialTarget,
         presented: Option<Arc<Presented>>,
+        silence: Silence,
     ) -> Self {
         let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         if let Some(name) = server_name {
@@ -114,7 +119,7 @@ impl Dialer {
             Protocols::Any => builder.enable_all_versions().wrap_connector(dial),
             Protocols::Http1 => builder.enable_http1().wrap_connector(dial),
         };
-        Self { secured, target, presented }
+        Self { secured, target, presented, silence }
     }
 
     /// Breaks a connection that is opened now when there is another certificate; `None` if it cannot change.
@@ -143,11 +148,11 @@ impl Service<Uri> for Dialer {
                 if let Err(error) = check() {
                     return Box::pin(async move { Err(error.into()) });
                 }
-                let connecting = self.secured.call(address);
+                let (connecting, silence) = (self.secured.call(address), self.silence.clone());
                 return Box::pin(async move {
                     let stream = in_time(connecting).await?;
                     check()?;
-                    Ok(UpstreamStream::new(stream, breaks, None))
+                    Ok(UpstreamStream::new(stream, breaks, None, silence))
                 });
             }
         };
@@ -155,7 +160,7 @@ impl Service<Uri> for Dialer {
         let open = move |address| -> BoxFuture<'static, _> { Box::pin(secured.clone().oneshot(address)) };
         Box::pin(async move {
             let (stream, held) = in_time(route.connect(open, || dialer.token(), address)).await?;
-            Ok(UpstreamStream::new(stream, held.breaks(), Some(held)))
+            Ok(UpstreamStream::new(stream, held.breaks(), Some(held), dialer.silence))
         })
     }
 }
@@ -220,8 +225,8 @@ impl ConnectionUse {
 }
 
 impl UpstreamStream {
-    fn new(stream: MaybeHttpsStream<DialedStream>, breaks: Breaks, held: Option<Held>) -> Self {
-        Self { stream, usage: ConnectionUse::default(), broken: breaks.broken(), breaks, _held: held }
+    fn new(stream: MaybeHttpsStream<DialedStream>, breaks: Breaks, held: Option<Held>, silence: Silence) -> Self {
+        Self { stream, usage: ConnectionUse::default(), broken: breaks.broken(), breaks, _held: held, silence }
     }
 
     /// What tells that the connection is not to be used any more.
@@ -255,7 +260,11 @@ impl Read for UpstreamStream {
         if self.broken.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(broken()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if matches!(read, Poll::Ready(Ok(()))) {
+            self.silence.heard();
+        }
+        read
     }
 }
 

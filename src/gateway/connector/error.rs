@@ -27,6 +27,9 @@ pub enum SendError {
     Unreachable(#[source] BoxError),
     #[error("connecting to the API server took longer than {0:?}")]
     ConnectTimedOut(Duration),
+    /// Nothing was sent, or it was a read.
+    #[error("the API server keeps connections open, but answers nothing")]
+    Silent,
     #[error("too many requests to the API server are in flight")]
     Saturated,
     /// Other clients' requests are not affected.
@@ -62,9 +65,9 @@ pub enum Retry {
 }
 
 impl SendError {
-    /// Whether there was no connection to send the request on.
+    /// Whether there was no connection on which the API server answers.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_))
+        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent)
     }
 
     /// Whether the server's certificate could not be verified.
@@ -88,9 +91,11 @@ impl SendError {
         match self {
             Self::InvalidTarget | Self::RequestBody(_) | Self::ClientShare => Fault::Client,
             Self::Credentials(_) | Self::Saturated | Self::NotAccepted => Fault::Gateway,
-            Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::ConnectionLost { .. } | Self::Malformed(_) => {
-                Fault::Upstream
-            }
+            Self::Unreachable(_)
+            | Self::ConnectTimedOut(_)
+            | Self::Silent
+            | Self::ConnectionLost { .. }
+            | Self::Malformed(_) => Fault::Upstream,
         }
     }
 
@@ -105,7 +110,8 @@ impl SendError {
             | Self::ClientShare
             | Self::NotAccepted
             | Self::Unreachable(_)
-            | Self::ConnectTimedOut(_) => Retry::Later,
+            | Self::ConnectTimedOut(_)
+            | Self::Silent => Retry::Later,
         }
     }
 
@@ -117,6 +123,7 @@ impl SendError {
             Self::Credentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
             Self::ConnectTimedOut(_) => "connect_timed_out",
+            Self::Silent => "silent",
             Self::Saturated => "saturated",
             Self::ClientShare => "client_share",
             Self::NotAccepted => "not_believed_yet",
@@ -133,6 +140,10 @@ impl SendError {
         };
         let error = match error.downcast::<ExchangeError>() {
             Ok(error) => return Self::from_exchange(*error),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<Self>() {
+            Ok(error) => return *error,
             Err(error) => error,
         };
         // Only the layer that adds credentials fails before the HTTP client is called.

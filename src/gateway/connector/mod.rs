@@ -28,6 +28,7 @@ mod request_body;
 mod response_body;
 mod server_checks;
 mod servers;
+mod silence;
 mod slot;
 mod socket;
 mod target;
@@ -200,6 +201,19 @@ impl Connector {
     /// anyway.
     pub fn follow_files(&self, tasks: &Tasks) {
         self.shared.access.follow_files(tasks);
+    }
+
+    /// Notices that the API server is silent, in a task of `tasks`, until the drain begins. Of several servers this is
+    /// known from [`Self::server_checks`].
+    pub fn notice_silence(&self, tasks: &Tasks) {
+        if self.servers().is_some() {
+            return;
+        }
+        let (access, token) = (&self.shared.access, tasks.token().clone());
+        let checks = access.silence().clone().keep_checked(self.target(), pool::unpooled(access));
+        tasks.spawn("upstream silence", async move {
+            let _ended = token.run_until_cancelled(checks).await;
+        });
     }
 
     /// Sends requests of the gateway itself.

@@ -24,6 +24,7 @@ use super::{
     dialer::{Dialer, Protocols},
     exclusive::{Exclusive, HTTP1_BUFFER_MAX, IDLE_TIMEOUT},
     servers::Choice,
+    silence::Requests,
     slot::Slot,
     target::Target,
 };
@@ -120,8 +121,9 @@ impl PoolSettings {
 impl Pool {
     pub(super) fn new(access: &Access, settings: PoolSettings) -> Self {
         let dialer = access.dialer(settings.protocols, settings.choice);
+        let requests = if settings.client_limit.is_some() { Requests::Any } else { Requests::Own };
         let lanes = (0..settings.count).map(|_| Lane {
-            transport: access.transport(client(dialer.clone(), &settings)),
+            transport: access.transport(client(dialer.clone(), settings.windows, settings.idle), requests),
             places: Arc::new(Semaphore::new(LANE_REQUESTS_MAX as usize)),
         });
         let share = share_of(settings.count * LANE_REQUESTS_MAX as usize);
@@ -136,7 +138,7 @@ impl Pool {
         let exclusive = Exclusive::new(access.dialer(Protocols::Http1, Choice::Any), target.host());
         let places = Arc::new(Semaphore::new(EXCLUSIVE_MAX));
         let shares = Some(Shares::new(share_of(EXCLUSIVE_MAX), client_limit));
-        let lane = Lane { transport: access.transport(exclusive), places };
+        let lane = Lane { transport: access.transport(exclusive, Requests::Any), places };
         lane.show(EXCLUSIVE_MAX, limit);
         Self { lanes: [lane].into(), limit, shares }
     }
@@ -173,13 +175,18 @@ impl Lane {
     }
 }
 
-fn client(dialer: Dialer, settings: &PoolSettings) -> Client<Dialer, RequestBody> {
-    let windows = settings.windows;
+/// A new connection for each request, which has to close it. Without a limit of its own, and also while upstream is
+/// silent.
+pub(super) fn unpooled(access: &Access) -> Transport {
+    access.authenticated(client(access.dialer(Protocols::Http1, Choice::Any), Windows::EAGER, 0))
+}
+
+fn client(dialer: Dialer, windows: Windows, idle: usize) -> Client<Dialer, RequestBody> {
     Client::builder(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(settings.idle)
+        .pool_max_idle_per_host(idle)
         .http1_max_buf_size(HTTP1_BUFFER_MAX)
         .http2_initial_stream_window_size(windows.stream)
         .http2_initial_connection_window_size(windows.connection)

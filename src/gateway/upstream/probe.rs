@@ -20,6 +20,7 @@ const SHOWN_MAX: usize = 80;
 impl Upstream {
     /// Probes upstream in a task of `tasks` until the drain begins. The log says what is wrong, once.
     pub fn keep_probed(&self, tasks: &Tasks) {
+        self.shared.connector.notice_silence(tasks);
         let (upstream, token) = (self.clone(), tasks.token().clone());
         tasks.spawn("upstream probe", async move {
             let _ended = token.run_until_cancelled(upstream.probe_while_in_trouble()).await;

@@ -122,7 +122,9 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
     let answer = checks.send(index, request).await.map_err(|error| {
         let text = Chain(&error).to_string();
         match error {
-            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) => CheckResult::Unreachable(text),
+            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) | SendError::Silent => {
+                CheckResult::Unreachable(text)
+            }
             SendError::ConnectionLost { .. } => CheckResult::Silent(text),
             SendError::InvalidTarget
             | SendError::RequestBody(_)
