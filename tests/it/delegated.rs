@@ -434,3 +434,60 @@ pub(crate) fn events(path: &Path) -> Vec<Value> {
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
+
+/// `clients.awayTTL`.
+#[tokio::test]
+async fn known_users_read_on_while_the_api_server_is_away() {
+    for away_ttl in [Duration::ZERO, TTL * 60] {
+        let scene = Scene::start_with(|config| {
+            let ClientsConfig::Delegated(clients) = &mut config.clients else { panic!("delegated") };
+            clients.away_ttl = away_ttl;
+        })
+        .await;
+        let before = scene.get("jane-token", PODS).await;
+        // Of no resource.
+        scene.upstream.grant("jane", "get", "");
+        let version = scene.get("jane-token", "/version").await;
+        assert_eq!(version.status, 200);
+        assert_eq!(scene.get("john-token", PODS).await.status, 403);
+        let Scene { sim: _sim, upstream, gateway } = scene;
+        drop(upstream);
+        skip(TTL * 2).await;
+        let get = async |token: &str, path| {
+            let bearer = format!("Bearer {token}");
+            gateway.client.request("GET", path, &[("authorization", &bearer)], Bytes::new()).await
+        };
+        for _ in 0..2 {
+            // The first one may find its connection lost.
+            let now = until("an answer", async || {
+                let now = get("jane-token", PODS).await;
+                (now.route == Route::Served || away_ttl.is_zero()).then_some(now)
+            })
+            .await;
+            if away_ttl.is_zero() {
+                assert_eq!(now.status, 503);
+                assert_eq!(get("jane-token", "/version").await.status, 503);
+            } else {
+                assert_eq!((now.status, now.text()), (before.status, before.text()));
+                assert_eq!(get("jane-token", "/version").await.text(), version.text());
+            }
+            // Not allowed, not known, not asked before.
+            for (token, path) in [
+                ("john-token", PODS),
+                ("john-token", "/version"),
+                ("made-up", PODS),
+                ("made-up", "/version"),
+                ("jane-token", "/api"),
+                ("jane-token", "/api/v1/namespaces/default/pods?resourceVersion=0"),
+                ("jane-token", "/api/v1/pods"),
+            ] {
+                assert_eq!(get(token, path).await.status, 503, "{token} {path}");
+            }
+            skip(TTL * 20).await;
+        }
+        skip(TTL * 20).await;
+        for path in [PODS, "/version"] {
+            assert_eq!(get("jane-token", path).await.status, 503);
+        }
+    }
+}

@@ -10,6 +10,8 @@ use crate::config::{PemFile, ProxyHeaders, TlsFiles, UpstreamConfig};
 
 /// Bounds how long a removed user or a revoked permission stays in effect.
 const REVIEW_TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10 * 60);
+/// How long the API server may stay away until users and rights that were known have to be asked for again.
+const AWAY_TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// Each interval costs one review per watch; the API server itself never authorizes a watch again.
 const WATCH_INTERVAL: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 
@@ -21,6 +23,9 @@ const HOST: Parsed<String> = Parsed {
 };
 const ORIGIN: Parsed<Origin> =
     Parsed { allowed: Origin::ALLOWED, parse: |text| text.parse().map_err(|_| Refused::default()), pattern: "" };
+
+/// The fields of the second one.
+const DELEGATED: [&str; 4] = ["authentication", "authorization", "identity", "awayTTL"];
 
 /// The two variants of [`ClientsConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,9 @@ pub struct DelegatedConfig {
     /// `Some` exactly if there are clients that cannot authenticate to upstream themselves: those with a certificate or
     /// behind a front proxy.
     pub identity: Option<IdentityConfig>,
+    /// How long a token and a right that the API server has confirmed are believed while it cannot be asked. Zero: no
+    /// longer than at other times.
+    pub away_ttl: Duration,
 }
 
 /// How clients are authenticated.
@@ -142,9 +150,9 @@ impl ClientsConfig {
                     DelegatedConfig::default().fields(fields);
                 } else if fields.has_problem("mode") {
                     // The mode may be the other one.
-                    ["authentication", "authorization", "identity"].into_iter().for_each(|name| fields.any(name));
+                    DELEGATED.into_iter().for_each(|name| fields.any(name));
                 } else {
-                    for name in ["authentication", "authorization", "identity"] {
+                    for name in DELEGATED {
                         fields.foreign(name, "clients.mode: trusted", "clients.mode: delegated");
                     }
                 }
@@ -174,6 +182,9 @@ impl DelegatedConfig {
     fn fields(&mut self, fields: &mut Fields<'_>) {
         fields.section("authentication", |fields| self.authentication.fields(fields));
         fields.section("authorization", |fields| self.authorization.fields(fields));
+        let text = "how long a token and a right that the API server has confirmed are believed while it cannot be \
+                    reached; see the chapter `identity`";
+        fields.value("awayTTL", about(text), &mut self.away_ttl, &Time(AWAY_TTL));
         if fields.describes() || fields.is_given("identity") || self.identity.is_some() {
             fields.section("identity", |fields| IdentityConfig::fields(&mut self.identity, fields));
         } else {

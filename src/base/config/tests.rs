@@ -36,6 +36,7 @@ clients:
     anonymous: true
   authorization: {kubeconfig: /access, allowedTTL: 1m, deniedTTL: 0, watchInterval: 1h}
   identity: {frontProxy: {certFile: /pc, keyFile: /pk}}
+  awayTTL: 10m
 ";
     let config = parse(text, &Overrides::default()).unwrap();
     let request_header = RequestHeaderConfig {
@@ -60,7 +61,8 @@ clients:
     };
     let files = TlsFiles { cert_file: "/pc".into(), key_file: "/pk".into() };
     let identity = Some(IdentityConfig::FrontProxy(FrontProxyConfig { files, headers: ProxyHeaders::default() }));
-    let delegated = DelegatedConfig { authentication, authorization, identity };
+    let away_ttl = Duration::from_secs(600);
+    let delegated = DelegatedConfig { authentication, authorization, identity, away_ttl };
     assert_eq!(config.clients, ClientsConfig::Delegated(Box::new(delegated)));
     assert!(config.listeners[0].tls.as_ref().is_some_and(|tls| tls.client_certificates));
 }

@@ -89,7 +89,7 @@ impl<K: Eq + Hash, V: Clone> TtlCache<K, V> {
     }
 
     /// Removes expired entries, unless that was done within the last `SWEEP_INTERVAL`.
-    pub(super) fn sweep(&self, now: Instant) {
+    pub fn sweep(&self, now: Instant) {
         {
             let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
             if now < *swept + SWEEP_INTERVAL {

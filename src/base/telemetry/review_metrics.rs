@@ -11,6 +11,8 @@ pub enum TokenVerdict {
     Rejected,
     /// Upstream could not be asked, or did not answer the question.
     None,
+    /// After `None`, because upstream could not be reached: the last verdict accepted it.
+    Believed,
 }
 
 impl TokenVerdict {
@@ -19,6 +21,7 @@ impl TokenVerdict {
             Self::Accepted => "accepted",
             Self::Rejected => "rejected",
             Self::None => "none",
+            Self::Believed => "believed",
         }
     }
 }
@@ -35,6 +38,8 @@ pub enum AccessVerdict {
     Denied,
     /// Upstream could not be asked, or did not answer the question.
     None,
+    /// After `None`, because upstream could not be reached: the last verdict allowed it.
+    Believed,
 }
 
 impl AccessVerdict {
@@ -43,6 +48,7 @@ impl AccessVerdict {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::None => "none",
+            Self::Believed => "believed",
         }
     }
 }

@@ -42,7 +42,7 @@ pub use certificates::RequestHeader;
 pub use credentials::{BearerToken, Credentials};
 pub use refusals::{PendingVerification, UnverifiedSender};
 pub use requester::{CostClass, Requester, client_of};
-pub use token::TokenReviews;
+pub use token::{Grant, TokenReviews};
 pub use unauthenticated::Unauthenticated;
 pub use x509::CREDENTIAL_ID;
 
@@ -113,6 +113,17 @@ impl Authenticator {
     pub fn set_token_reviews(&self, config: TokenReviews) {
         if let Some(delegated) = &self.delegated {
             delegated.tokens.set(config);
+        }
+    }
+
+    /// Stands for these credentials being given what is at `path`, to be believed while upstream is away; `None` if
+    /// they are not a token, or nothing is believed.
+    pub fn grant(&self, credentials: &Credentials, path: &str) -> Option<Grant> {
+        match (credentials, &self.delegated) {
+            (Credentials::Bearer { token, impersonates: false }, Some(delegated)) => {
+                delegated.tokens.grant(token.text()?, path)
+            }
+            _ => None,
         }
     }
 

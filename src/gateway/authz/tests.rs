@@ -92,7 +92,8 @@ impl Reviewer {
 
 fn authorizer_at(upstream: Upstream, allowed_ttl: Duration) -> Authorizer {
     let seconds = Duration::from_secs;
-    let config = Config { allowed_ttl, denied_ttl: seconds(20), watch_interval: seconds(300) };
+    let away_ttl = Duration::ZERO;
+    let config = Config { allowed_ttl, denied_ttl: seconds(20), away_ttl, watch_interval: seconds(300) };
     Authorizer::delegated(config, upstream, Tasks::new())
 }
 
@@ -183,6 +184,31 @@ async fn without_a_verdict_only_cached_permits_are_used() {
         assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
     }
     pass(Duration::from_secs(11)).await;
+    assert_eq!(ask(&authorizer, "jane", PODS).await, Err(NotPermitted::NoVerdict));
+}
+
+#[tokio::test]
+async fn what_was_allowed_is_believed_while_the_reviewer_cannot_be_reached() {
+    let reviewer = Reviewer::start(|name, before| Some(name == "jane" || before == 1)).await;
+    let seconds = Duration::from_secs;
+    let (allowed_ttl, denied_ttl, watch_interval) = (seconds(10), seconds(10), seconds(300));
+    let config = Config { allowed_ttl, denied_ttl, away_ttl: seconds(60), watch_interval };
+    let authorizer = Authorizer::delegated(config, reviewer.server.upstream(), Tasks::new());
+    for name in ["jane", "joe"] {
+        assert_eq!(ask(&authorizer, name, PODS).await, Ok(()));
+    }
+    pass(seconds(11)).await;
+    assert_eq!(ask(&authorizer, "joe", PODS).await, Err(NotPermitted::Denied));
+    drop(reviewer);
+    pass(seconds(11)).await;
+    for _ in 0..2 {
+        assert_eq!(ask(&authorizer, "jane", PODS).await, Ok(()));
+        for (name, url) in [("joe", PODS), ("jim", PODS), ("jane", "/api/v1/secrets")] {
+            assert_eq!(ask(&authorizer, name, url).await, Err(NotPermitted::NoVerdict), "{name} {url}");
+        }
+        pass(seconds(2)).await;
+    }
+    pass(seconds(40)).await;
     assert_eq!(ask(&authorizer, "jane", PODS).await, Err(NotPermitted::NoVerdict));
 }
 
@@ -523,6 +549,23 @@ async fn a_lease_ends_when_upstream_gives_no_verdict_for_an_hour() {
     let authorizer = reviewer.authorizer();
     let lasted = lasts(&mut lease(&authorizer).await).await;
     assert!((Duration::from_secs(3600)..Duration::from_secs(3660)).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test]
+async fn what_is_believed_confirms_no_lease() {
+    let reviewer = Reviewer::start(|_, _| Some(true)).await;
+    let seconds = Duration::from_secs;
+    let (allowed_ttl, denied_ttl, watch_interval) = (seconds(10), seconds(10), seconds(300));
+    let config = Config { allowed_ttl, denied_ttl, away_ttl: seconds(3600), watch_interval };
+    let authorizer = Authorizer::delegated(config, reviewer.server.upstream(), Tasks::new());
+    let (mut lease, began) = (lease(&authorizer).await, Instant::now());
+    drop(reviewer);
+    while let LeaseState::Until(due) = settled(&mut lease, Instant::now()).await {
+        pass(due.duration_since(Instant::now())).await;
+        let believed = ask(&authorizer, "jane", "/api/v1/pods?watch=1").await;
+        assert_eq!(believed.is_ok(), began.elapsed() < seconds(3600));
+    }
+    assert!(began.elapsed() < seconds(3660), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -18,12 +18,16 @@ use crate::upstream::{ReviewError, Upstream};
 use base::{
     fairness::{ClientKey, ConcurrencyLimit, PacedConcurrencyLimit, Rate, RateLimit, Share, Shares, share_of},
     lifecycle::Tasks,
-    memo::{Bound, Cacheable, Capacity, Lookups},
+    memo::{Bound, Cacheable, Capacity, Lookups, TtlCache},
     telemetry::{self, AccessVerdict, Chain},
 };
 
 /// Cached verdicts.
 const KNOWN: Bound = Bound { most: 8192, limit: "access_verdicts" };
+/// Allowing verdicts that are believed while upstream cannot be reached.
+const CONFIRMED: Bound = Bound { most: 8192, limit: "confirmed_access" };
+/// How long a verdict is believed until upstream is asked again.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Reviews in flight, those that wait for their turn included; beyond them there is no verdict.
 const UNDER_WAY: Bound = Bound { most: 2000, limit: "access_reviews" };
 /// The same of one client. They all have their turn within [`TURN_WAIT_MAX`] where upstream takes up to 80 ms for each,
@@ -65,6 +69,8 @@ pub struct Config {
     pub allowed_ttl: Duration,
     /// How long a denying verdict is cached.
     pub denied_ttl: Duration,
+    /// How long an allowing verdict is believed while upstream cannot be reached.
+    pub away_ttl: Duration,
     /// Maximum time after which a watch is authorized again.
     pub watch_interval: Duration,
 }
@@ -88,6 +94,8 @@ pub(super) type Verdict = Result<Arc<Question>, NotPermitted>;
 struct Remembered {
     /// `None` if the review did not get its turn in time; not cached.
     verdict: Option<Verdict>,
+    /// Whether upstream, which could not be reached, allowed it earlier.
+    is_believed: bool,
     _share: Option<Arc<Share>>,
 }
 
@@ -96,6 +104,10 @@ pub(super) struct Verdicts {
     reviewer: Upstream,
     pub(super) config: Config,
     answers: Lookups<Arc<Question>, Remembered>,
+    /// What was allowed, for the time when upstream cannot be reached, with its place in its client's share.
+    confirmed: TtlCache<Arc<Question>, Arc<Share>>,
+    /// Limits `confirmed` per client.
+    confirmed_shares: Shares,
     /// Limits the cached verdicts per client.
     kept_shares: Shares,
     /// Limits the reviews in flight per client.
@@ -125,6 +137,8 @@ impl Verdicts {
             reviewer,
             config,
             answers: Lookups::new(KNOWN, UNDER_WAY, RENEWALS, tasks.clone()),
+            confirmed: TtlCache::new(CONFIRMED),
+            confirmed_shares: Shares::new(share_of(CONFIRMED.most), "client_confirmed_access"),
             kept_shares: Shares::new(share_of(KNOWN.most), "client_access_verdicts"),
             shares: Shares::new(UNDER_WAY_EACH, "client_access_reviews"),
             turns: PacedConcurrencyLimit::new(turns, tasks).at(rate),
@@ -146,16 +160,17 @@ impl Verdicts {
 
     /// The verdict on a question of `client`, cached or new.
     pub(super) async fn on(self: &Arc<Self>, question: Arc<Question>, client: ClientKey) -> Verdict {
-        let verdict = self.ask(question, Capacity::Common, client).await;
-        verdict.unwrap_or(Err(NotPermitted::Unasked))
+        let remembered = self.ask(question, Capacity::Common, client).await;
+        remembered.and_then(|it| it.verdict).unwrap_or(Err(NotPermitted::Unasked))
     }
 
     /// The verdict on a question that was allowed before. `None` if it was not asked because too many reviews are in
-    /// flight.
+    /// flight. What is only believed confirms nothing.
     pub(super) async fn renewed(self: &Arc<Self>, question: Arc<Question>) -> Option<Verdict> {
         let (client, storage) = (ClientKey::user(&question.user.name), self.storage());
         let question = if question.storage == storage { question } else { Arc::new(question.about(storage)) };
-        self.ask(question, Capacity::Reserved, client).await
+        let Remembered { verdict, is_believed, .. } = self.ask(question, Capacity::Reserved, client).await?;
+        if is_believed { Some(Err(NotPermitted::NoVerdict)) } else { verdict }
     }
 
     /// Whether upstream has given a verdict on any question less than `time` before `now`.
@@ -164,12 +179,12 @@ impl Verdicts {
         last.is_some_and(|last| now.saturating_duration_since(last) < time)
     }
 
-    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Capacity, client: ClientKey) -> Option<Verdict> {
+    async fn ask(self: &Arc<Self>, question: Arc<Question>, room: Capacity, client: ClientKey) -> Option<Remembered> {
         if let Some(known) = self.answers.known(&question, Instant::now()) {
-            return known.verdict;
+            return Some(known);
         }
         let (verdicts, asked) = (self.clone(), question.clone());
-        let verdict = self.answers.ask("access review", question, room, || {
+        let answer = self.answers.ask("access review", question, room, || {
             let shares = match room {
                 Capacity::Common => &self.shares,
                 Capacity::Reserved => &self.renewal_shares,
@@ -183,36 +198,64 @@ impl Verdicts {
                 }
             })
         });
-        verdict.await?.verdict
+        answer.await
     }
 
     async fn review_in_turn(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let reviewed = self.turns.run(client, || self.review(question, client)).await;
-        let unasked = Remembered { verdict: None, _share: None };
+        let unasked = Remembered { verdict: None, is_believed: false, _share: None };
         reviewed.unwrap_or(Cacheable { value: unasked, ttl: Duration::ZERO })
     }
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
+        let is_away = answer.as_ref().is_err_and(ReviewError::is_away);
         let allowed = answer.map_err(NoVerdict::Review).and_then(|review: SubjectAccessReview| {
             review::is_allowed(review.status.as_ref()).ok_or(NoVerdict::Undecided)
         });
         self.report(allowed.as_ref().err());
         let allowed = allowed.ok();
-        let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;
-        let (outcome, verdict, ttl) = match allowed {
-            Some(true) => (AccessVerdict::Allowed, Ok(question), self.config.allowed_ttl),
-            Some(false) => (AccessVerdict::Denied, Err(NotPermitted::Denied), self.config.denied_ttl),
-            None => (AccessVerdict::None, Err(NotPermitted::NoVerdict), Duration::ZERO),
-        };
-        telemetry::access_reviewed(outcome);
+        if is_away && self.confirmed.get(&question, Instant::now()).is_some() {
+            telemetry::access_reviewed(AccessVerdict::Believed);
+            let value = Remembered { verdict: Some(Ok(question)), is_believed: true, _share: None };
+            return Cacheable { value, ttl: BELIEVED_FOR };
+        }
         if allowed.is_some() {
             *self.last_verdict.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
+        let is_large = question.attributes.size() > ATTRIBUTES_BYTES_MAX;
+        let (outcome, verdict, ttl) = match allowed {
+            Some(true) => {
+                if !is_large {
+                    self.confirm(&question, client);
+                }
+                (AccessVerdict::Allowed, Ok(question), self.config.allowed_ttl)
+            }
+            Some(false) => {
+                self.confirmed.remove(&question);
+                (AccessVerdict::Denied, Err(NotPermitted::Denied), self.config.denied_ttl)
+            }
+            None => (AccessVerdict::None, Err(NotPermitted::NoVerdict), Duration::ZERO),
+        };
+        telemetry::access_reviewed(outcome);
         let is_kept = !is_large && !ttl.is_zero();
-        let share = if is_kept { self.kept_share(client) } else { None };
+        let kept_share = || share(&self.kept_shares, client, || self.answers.sweep());
+        let share = if is_kept { kept_share() } else { None };
         let ttl = if share.is_some() { ttl } else { Duration::ZERO };
-        Cacheable { value: Remembered { verdict: Some(verdict), _share: share }, ttl }
+        Cacheable { value: Remembered { verdict: Some(verdict), is_believed: false, _share: share }, ttl }
+    }
+
+    /// Remembers that upstream has just allowed it.
+    fn confirm(&self, question: &Arc<Question>, client: ClientKey) {
+        let (ttl, now) = (self.config.away_ttl, Instant::now());
+        if ttl.is_zero() {
+            return;
+        }
+        let own = self.confirmed.get(question, now);
+        let share = own.or_else(|| share(&self.confirmed_shares, client, || self.confirmed.sweep(now)));
+        if let Some(share) = share {
+            self.confirmed.insert(question.clone(), share, ttl);
+        }
     }
 
     /// Logs when reviews begin to fail, and when they succeed again.
@@ -225,13 +268,13 @@ impl Verdicts {
             None => {}
         }
     }
+}
 
-    fn kept_share(&self, client: ClientKey) -> Option<Arc<Share>> {
-        let take = || self.kept_shares.take(client).map(Arc::new);
-        // Verdicts that have expired hold the client's share until they are swept.
-        take().or_else(|| {
-            self.answers.sweep();
-            take()
-        })
-    }
+/// A part of the client's share. What has expired holds it until it is swept.
+fn share(shares: &Shares, client: ClientKey, sweep: impl FnOnce()) -> Option<Arc<Share>> {
+    let take = || shares.take(client).map(Arc::new);
+    take().or_else(|| {
+        sweep();
+        take()
+    })
 }

@@ -13,7 +13,7 @@ use super::{
     cache_lookup,
     cors::AllowedOrigin,
     host_check::HostCheck,
-    kept_discovery::KeptDiscovery,
+    kept_discovery::{AskedDiscovery, KeptDiscovery},
     peer,
     permission::{Granted, Permission},
     refusal::{Refusal, Unserved},
@@ -28,7 +28,7 @@ use crate::{
     authn::{Authenticator, CostClass, Credentials, Requester},
     authz::{Attributes, Authorizer},
     cacher::Cachers,
-    forward::Forward,
+    forward::{Forward, ForwardError},
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, Downstream, ForwardReason, Read, ReadConcurrency, Unanswered},
     traces::Stage,
@@ -235,19 +235,17 @@ impl Stages {
             CostClass::Usual
         };
         let requester = Requester { cost, ..requester };
-        let asked_discovery = self.discovery.asked(&request, credentials);
+        let asked_discovery = self.discovery.asked(&request, credentials, &self.permission.authenticator);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
-        let answer = self.forward.send(request, credentials, requester, is_watch);
-        let answer = match &asked_discovery {
-            Some(asked) => match asked.answer_or_kept(answer).await {
-                Ok(answer) => answer,
-                Err(kept) => {
-                    return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
-                }
-            },
-            None => answer.await,
-        };
+        let answer = self.forward.send(request, credentials, requester, is_watch).await;
+        let is_away = answer.as_ref().is_err_and(ForwardError::is_away);
+        if is_away
+            && let Some(kept) = asked_discovery.as_ref().and_then(AskedDiscovery::kept)
+            && self.permission.is_valid(credentials, *peer).await
+        {
+            return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
+        }
         match answer {
             Ok(answer) => {
                 self.permission.authenticator.learn(credentials, *peer, answer.status());

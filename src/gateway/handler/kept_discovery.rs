@@ -1,7 +1,9 @@
 //! Discovery while the API server is away: what it last answered to the same question, so that clients can start.
 //!
-//! Only in `trusted` mode, where all clients ask as the gateway, so that one may see what another has seen. As long as
-//! the API server answers, every question is forwarded.
+//! In `trusted` mode all clients ask as the gateway, so that one may see what another has seen. In `delegated` mode,
+//! and only with `clients.awayTTL`, a client with a token is given what others have seen if upstream has given that
+//! token an answer from the same path within that time, and the token is believed now. As long as the API server
+//! answers, every question is forwarded.
 //!
 //! Invariants: an answer is kept for no question but its own, which includes all headers that the answer depends on;
 //! never replaced by one that was asked for earlier, or by one of an API server that has just started, which may not
@@ -14,10 +16,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, timeout},
+    time::Instant,
 };
 
-use crate::{authn::Credentials, forward::ForwardError, serve, upstream::Upstream};
+use crate::{
+    authn::{Authenticator, Credentials, Grant},
+    serve,
+    upstream::Upstream,
+};
+use base::memo::{Bound, TtlCache};
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
 /// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
@@ -37,16 +44,18 @@ const OVERHEAD: usize = 1 << 10;
 /// How long an answer is of use: definitions that came later are missing in it.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
+/// Tokens with paths: 400 programs that ask for 50 paths each.
+const GRANTS: Bound = Bound { most: 20_000, limit: "discovery_grants" };
+
 /// How long an API server has to be back before its answers replace others.
 const STARTING_MAX: Duration = Duration::from_secs(60);
-/// How long the API server may be silent before an answer that is kept is given. What does not even connect fails
-/// earlier; a frozen server answers nothing on connections that are open.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// The last answers. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct KeptDiscovery {
     answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
+    /// Which tokens were given what is at which paths.
+    grants: Arc<TtlCache<[u8; 32], ()>>,
     copies: Arc<Semaphore>,
     upstream: Upstream,
 }
@@ -77,6 +86,8 @@ pub(super) struct AskedDiscovery {
     question: Question,
     at: Instant,
     if_none_match: Option<HeaderValue>,
+    /// `None` for a client that asks as the gateway.
+    grant: Option<Grant>,
 }
 
 /// An answer on its way to the client.
@@ -94,21 +105,29 @@ impl KeptDiscovery {
         let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
         let options = options.expect("both capacities are given");
         let answers = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default());
-        Self { answers: Arc::new(answers), copies: Arc::new(Semaphore::new(COPIED_AT_ONCE)), upstream }
+        let (grants, copies) = (Arc::new(TtlCache::new(GRANTS)), Arc::new(Semaphore::new(COPIED_AT_ONCE)));
+        Self { answers: Arc::new(answers), grants, copies, upstream }
     }
 
     /// The question of a request, if its answer is kept.
-    pub(super) fn asked<B>(&self, request: &Request<B>, credentials: &Credentials) -> Option<AskedDiscovery> {
-        let is_of_gateway = matches!(credentials, Credentials::Gateway { impersonates: false });
+    pub(super) fn asked<B>(
+        &self,
+        request: &Request<B>,
+        credentials: &Credentials,
+        authenticator: &Authenticator,
+    ) -> Option<AskedDiscovery> {
         let (uri, headers) = (request.uri(), request.headers());
-        if !is_of_gateway
-            || request.method() != Method::GET
+        if request.method() != Method::GET
             || !is_discovery(uri.path())
             || !uri.query().is_none_or(|query| query.starts_with(TIMEOUT) && !query.contains('&'))
             || !is_plain(headers)
         {
             return None;
         }
+        let grant = match credentials {
+            Credentials::Gateway { impersonates: false } => None,
+            _ => Some(authenticator.grant(credentials, uri.path())?),
+        };
         let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             question.push(b'\n');
@@ -116,7 +135,7 @@ impl KeptDiscovery {
         }
         let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
-        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match })
+        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match, grant })
     }
 
     fn insert(&self, question: &Question, answer: Answer) {
@@ -134,6 +153,7 @@ impl KeptDiscovery {
 impl AskedDiscovery {
     /// To be passed the body of upstream's answer; `None` if it is not kept.
     pub(super) fn keep<B>(self, answer: &Response<B>) -> Option<KeepingDiscovery> {
+        self.learn(answer.status());
         if answer.status() == StatusCode::NOT_MODIFIED {
             self.confirm(answer.headers().get(header::ETAG));
         }
@@ -142,6 +162,16 @@ impl AskedDiscovery {
         }
         let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
         Some(KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new(), _place })
+    }
+
+    /// Upstream gives, or refuses, the token of the question what is at its path.
+    fn learn(&self, status: StatusCode) {
+        let Some(Grant { hash, ttl }) = self.grant else { return };
+        match status {
+            StatusCode::OK | StatusCode::NOT_MODIFIED => self.kept.grants.insert(hash, (), ttl),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.kept.grants.remove(&hash),
+            _ => {}
+        }
     }
 
     /// Upstream still has the answer with that tag.
@@ -157,8 +187,11 @@ impl AskedDiscovery {
         self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))
     }
 
-    /// What upstream last answered.
+    /// What upstream last answered. Only for credentials that are still valid.
     pub(super) fn kept(&self) -> Option<Response<Bytes>> {
+        if let Some(grant) = self.grant {
+            self.kept.grants.get(&grant.hash, Instant::now())?;
+        }
         let answer = self.useful()?;
         let mut response = Response::new(answer.body.clone());
         *response.headers_mut() = answer.headers.clone();
@@ -172,27 +205,6 @@ impl AskedDiscovery {
         response.headers_mut().remove(header::DATE);
         response.headers_mut().insert(serve::AUDIT_ID, serve::new_audit_id(None));
         Some(response)
-    }
-
-    /// Upstream's answer; or the one that is kept, if there is one and upstream gives none or takes too long.
-    pub(super) async fn answer_or_kept<T>(
-        &self,
-        answer: impl Future<Output = Result<T, ForwardError>>,
-    ) -> Result<Result<T, ForwardError>, Response<Bytes>> {
-        let mut answer = Box::pin(answer);
-        let answered = timeout(SILENCE_MAX, &mut answer).await;
-        let is_away = match &answered {
-            Ok(Ok(_)) => false,
-            Ok(Err(error)) => error.is_away(),
-            Err(_) => true,
-        };
-        if is_away && let Some(kept) = self.kept() {
-            return Err(kept);
-        }
-        match answered {
-            Ok(answer) => Ok(answer),
-            Err(_) => Ok(answer.await),
-        }
     }
 
     /// Whether the client has the answer with that tag already (RFC 9110, 13.1.2).
@@ -282,16 +294,20 @@ mod tests {
     async fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
         let kept = nothing();
         let keep = |request: &Request<()>, body: &[u8]| {
-            let mut keeping = kept.asked(request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
+            let mut keeping =
+                kept.asked(request, &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(())).unwrap();
             let is_small = keeping.push(body);
             is_small.then(|| keeping.end()).is_some()
         };
         assert!(keep(&question("/api"), b"{}"));
         assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
-        assert_eq!(kept.asked(&question("/api"), &GATEWAY).unwrap().kept().unwrap().body(), "{}");
+        assert_eq!(
+            kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().kept().unwrap().body(),
+            "{}"
+        );
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
         for other in [other, question("/api?timeout=32s"), question("/apis")] {
-            assert!(kept.asked(&other, &GATEWAY).unwrap().kept().is_none(), "{other:?}");
+            assert!(kept.asked(&other, &GATEWAY, &Authenticator::trusted()).unwrap().kept().is_none(), "{other:?}");
         }
         let with = |headers: &[(&str, &str)]| {
             let mut request = question("/api");
@@ -300,7 +316,7 @@ mod tests {
             });
             request
         };
-        let asks = |request: &Request<()>| kept.asked(request, &GATEWAY).is_some();
+        let asks = |request: &Request<()>| kept.asked(request, &GATEWAY, &Authenticator::trusted()).is_some();
         assert!(asks(&with(&[("connection", "Keep-Alive"), ("accept", "a, b")])));
         for headers in [
             &[("connection", "accept"), ("accept", "application/yaml")][..],
@@ -322,10 +338,13 @@ mod tests {
             (question("/api"), Credentials::Gateway { impersonates: true }),
             (question("/api"), Credentials::Passed { authorization: None, impersonates: false }),
         ] {
-            assert!(kept.asked(&request, &credentials).is_none(), "{request:?} {credentials:?}");
+            assert!(
+                kept.asked(&request, &credentials, &Authenticator::trusted()).is_none(),
+                "{request:?} {credentials:?}"
+            );
         }
         let failed = Response::builder().status(503).body(()).unwrap();
-        assert!(kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&failed).is_none());
+        assert!(kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().keep(&failed).is_none());
     }
 
     #[tokio::test]
@@ -333,7 +352,8 @@ mod tests {
         let kept = nothing();
         for number in 0..20 {
             let request = question(&format!("/api?timeout={number}s"));
-            let mut keeping = kept.asked(&request, &GATEWAY).unwrap().keep(&Response::new(())).unwrap();
+            let mut keeping =
+                kept.asked(&request, &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(())).unwrap();
             assert!(keeping.push(&vec![0; ANSWER_MAX]));
             keeping.end();
         }
@@ -343,7 +363,8 @@ mod tests {
     #[tokio::test]
     async fn few_answers_are_copied_at_a_time() {
         let kept = nothing();
-        let keep = || kept.asked(&question("/api"), &GATEWAY).unwrap().keep(&Response::new(()));
+        let keep =
+            || kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(()));
         let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
         assert!(keep().is_none());
         drop(copied);
@@ -353,7 +374,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_to_an_earlier_question_replaces_no_later_one() {
         let (kept, second) = (nothing(), Duration::from_secs(1));
-        let ask = || kept.asked(&question("/version"), &GATEWAY).unwrap();
+        let ask = || kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
         let mut early = ask().keep(&Response::new(())).unwrap();
         tokio::time::advance(second).await;
         let mut late = ask().keep(&Response::new(())).unwrap();
@@ -366,7 +387,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn upstream_confirms_an_answer_by_its_tag() {
         let kept = nothing();
-        let ask = || kept.asked(&question("/apis"), &GATEWAY).unwrap();
+        let ask = || kept.asked(&question("/apis"), &GATEWAY, &Authenticator::trusted()).unwrap();
         let tagged = |status: u16, tag: &str| Response::builder().status(status).header("etag", tag).body(()).unwrap();
         ask().keep(&tagged(200, "\"a\"")).unwrap().end();
         for (tag, is_useful) in [("\"a\"", true), ("\"b\"", false)] {
@@ -380,13 +401,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
         let kept = nothing();
-        let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
+        let asked = kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
         assert!(asked.kept().is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(asked.kept().is_none());
-        let asked = kept.asked(&question("/version"), &GATEWAY).unwrap();
+        let asked = kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         assert!(asked.kept().is_some());
         kept.upstream.storage().replaced();

@@ -1,6 +1,6 @@
 //! Turns credentials into permission to read from memory.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use tokio::time::Instant;
 
@@ -40,6 +40,11 @@ impl Permission {
         {
             record.asked_by(&user);
         }
+    }
+
+    /// Whether a client acts as the gateway, or its user is known or can be asked for.
+    pub(super) async fn is_valid(&self, credentials: &Credentials, peer: Option<IpAddr>) -> bool {
+        matches!(credentials, Credentials::Gateway { .. }) || self.authenticator.user(credentials, peer).await.is_ok()
     }
 
     /// Permission to answer a read of `target` from memory: a verdict that was known at `known_at`, or a new review.

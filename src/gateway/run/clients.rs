@@ -97,21 +97,23 @@ async fn authenticator(
                 Some(IdentityConfig::FrontProxy(proxy)) => Some(proxy.headers.clone()),
                 Some(IdentityConfig::Impersonation) | None => None,
             },
-            token_reviews: token_reviews(&delegated.authentication),
+            token_reviews: token_reviews(delegated),
             anonymous: config.anonymous,
         };
     Authenticator::delegated(config, reviewer, tasks).await.map_err(RunError::Authorities)
 }
 
 /// How tokens are reviewed.
-pub(super) fn token_reviews(config: &AuthenticationConfig) -> authn::TokenReviews {
-    let AuthenticationConfig { audiences, success_ttl, failure_ttl, .. } = config;
-    authn::TokenReviews { audiences: audiences.clone(), success_ttl: *success_ttl, failure_ttl: *failure_ttl }
+pub(super) fn token_reviews(config: &DelegatedConfig) -> authn::TokenReviews {
+    let AuthenticationConfig { audiences, success_ttl, failure_ttl, .. } = config.authentication.clone();
+    authn::TokenReviews { audiences, success_ttl, failure_ttl, away_ttl: config.away_ttl }
 }
 
 fn authorizer(delegated: &DelegatedConfig, reviewer: Upstream, tasks: &Tasks) -> Authorizer {
+    let away_ttl = delegated.away_ttl;
     let config = &delegated.authorization;
     let config = authz::Config {
+        away_ttl,
         allowed_ttl: config.allowed_ttl,
         denied_ttl: config.denied_ttl,
         watch_interval: config.watch_interval,

@@ -108,7 +108,7 @@ impl Reloaded {
         self.settings.set(config.reads, config.logging.access);
         self.cachers.set(cacher_config(config));
         if let ClientsConfig::Delegated(delegated) = &config.clients {
-            self.authenticator.set_token_reviews(token_reviews(&delegated.authentication));
+            self.authenticator.set_token_reviews(token_reviews(delegated));
         }
         self.places.set(connection_limits(config));
         let limits = config.limits;

@@ -41,6 +41,14 @@ pub enum ReviewError {
     NoVerdict { path: &'static str },
 }
 
+impl ReviewError {
+    /// Whether upstream cannot be asked, in contrast to one that answers without a verdict, or is not the one that it
+    /// should be.
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Send { source, .. } if source.is_unreachable() && !source.is_unverified())
+    }
+}
+
 impl Upstream {
     /// Whether the gateway itself has a right.
     ///

@@ -19,5 +19,6 @@ pub(crate) fn clients(ttl: Duration, watch_interval: Duration) -> ClientsConfig 
         },
         authorization: AuthorizationConfig { reviews: None, allowed_ttl: ttl, denied_ttl: ttl, watch_interval },
         identity: None,
+        away_ttl: Duration::ZERO,
     }))
 }

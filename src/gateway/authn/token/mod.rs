@@ -48,12 +48,19 @@ pub struct TokenReviews {
     pub success_ttl: Duration,
     /// How long a rejected token is cached.
     pub failure_ttl: Duration,
+    /// How long an accepted token is believed while upstream cannot be reached, at most until it expires.
+    pub away_ttl: Duration,
 }
 
 impl Default for TokenReviews {
     /// The API server's own values.
     fn default() -> Self {
-        Self { audiences: Vec::new(), success_ttl: Duration::from_secs(10), failure_ttl: Duration::ZERO }
+        Self {
+            audiences: Vec::new(),
+            success_ttl: Duration::from_secs(10),
+            failure_ttl: Duration::ZERO,
+            away_ttl: Duration::ZERO,
+        }
     }
 }
 
@@ -80,6 +87,8 @@ struct Reviewed {
 struct Reviews {
     upstream: Upstream,
     config: TokenReviews,
+    /// The users of tokens, for the time when upstream cannot be reached.
+    confirmed: TtlCache<TokenHash, Arc<UserInfo>>,
     /// Whether the last review gave a verdict. Only a change of that is logged, not each failure.
     answers: AtomicBool,
 }
@@ -94,12 +103,24 @@ enum Seen {
 
 type Outcome = Result<Arc<UserInfo>, Unauthenticated>;
 
+/// That upstream gives a token what is at a path, without the token.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    pub hash: [u8; 32],
+    /// How long it is believed while upstream cannot be reached.
+    pub ttl: Duration,
+}
+
 /// HMAC of a token.
 type TokenHash = [u8; 32];
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Capacity for verdicts: that many service accounts, users and robots may be active within ten seconds.
 const KNOWN: Bound = Bound { most: 20_000, limit: "known_tokens" };
+/// Capacity for tokens that are believed while upstream cannot be reached.
+const CONFIRMED: Bound = Bound { most: 20_000, limit: "confirmed_tokens" };
+/// How long a token is believed until upstream is asked again.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
 /// Capacity for the users that tokens are accounted to. These are kept for longer than verdicts: they grant nothing.
 const COUNTED: Bound = Bound { most: 20_000, limit: "counted_tokens" };
 const COUNTED_FOR: Duration = Duration::from_secs(10 * 60);
@@ -176,7 +197,7 @@ impl Tokens {
             Some(async move {
                 let _share = share;
                 // Others may have been refused while it waited.
-                let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token).await) } };
+                let in_turn = || async { if is_doubtful() { None } else { Some(reviews.answer(token, hash).await) } };
                 let answer = turns.run(client, in_turn).await.flatten();
                 let no_verdict = || Cacheable { value: Err(Unauthenticated::Unavailable), ttl: Duration::ZERO };
                 let answer = answer.unwrap_or_else(no_verdict);
@@ -225,6 +246,14 @@ impl Tokens {
         self.clients.get(&self.reviewed().hash(token), Instant::now())
     }
 
+    /// Stands for `token` being given what is at `path`; `None` if nothing is believed while upstream is away.
+    pub(super) fn grant(&self, token: &str, path: &str) -> Option<Grant> {
+        let reviewed = self.reviewed();
+        let ttl = reviewed.reviews.config.away_ttl;
+        // Neither has a line break.
+        (!ttl.is_zero()).then(|| Grant { hash: reviewed.hash(format!("{token}\n{path}").as_bytes()), ttl })
+    }
+
     fn reviewed(&self) -> RwLockReadGuard<'_, Reviewed> {
         self.reviewed.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +262,8 @@ impl Tokens {
 impl Reviewed {
     fn new(upstream: Upstream, config: TokenReviews) -> Self {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
-        Self { key, reviews: Arc::new(Reviews { upstream, config, answers: AtomicBool::new(true) }) }
+        let (confirmed, answers) = (TtlCache::new(CONFIRMED), AtomicBool::new(true));
+        Self { key, reviews: Arc::new(Reviews { upstream, config, confirmed, answers }) }
     }
 
     fn hash(&self, token: &[u8]) -> TokenHash {
@@ -247,18 +277,30 @@ impl Reviewed {
 }
 
 impl Reviews {
-    async fn answer(&self, token: String) -> Cacheable<Outcome> {
+    async fn answer(&self, token: String, hash: TokenHash) -> Cacheable<Outcome> {
         let ends = expiry(&token);
-        let value = self.review(token).await;
-        let ttl = match value {
-            Ok(_) => ends.map_or(self.config.success_ttl, |ends| self.config.success_ttl.min(left(ends))),
-            Err(Unauthenticated::Rejected) => self.config.failure_ttl,
-            Err(_) => Duration::ZERO,
+        let at_most = |ttl: Duration| ends.map_or(ttl, |ends| ttl.min(left(ends)));
+        let (value, ttl) = match self.review(token).await {
+            Ok(Some(user)) => {
+                self.confirmed.insert(hash, user.clone(), at_most(self.config.away_ttl));
+                (Ok(user), at_most(self.config.success_ttl))
+            }
+            Ok(None) => {
+                self.confirmed.remove(&hash);
+                (Err(Unauthenticated::Rejected), self.config.failure_ttl)
+            }
+            Err(why) => {
+                let ttl = at_most(BELIEVED_FOR);
+                let believed = (why.is_away() && !ttl.is_zero()).then(|| self.confirmed.get(&hash, Instant::now()));
+                let believed = believed.flatten().inspect(|_| telemetry::token_reviewed(TokenVerdict::Believed));
+                believed.map_or((Err(Unauthenticated::Unavailable), Duration::ZERO), |user| (Ok(user), ttl))
+            }
         };
         Cacheable { value, ttl }
     }
 
-    async fn review(&self, token: String) -> Outcome {
+    /// The user of an accepted token; `None` for a rejected one.
+    async fn review(&self, token: String) -> Result<Option<Arc<UserInfo>>, NoVerdict> {
         let audiences = Some(self.config.audiences.clone()).filter(|audiences| !audiences.is_empty());
         let spec = TokenReviewSpec { audiences, token: Some(token) };
         let answer = self.upstream.review(PATH, &TokenReview { spec, ..TokenReview::default() }).await;
@@ -270,11 +312,7 @@ impl Reviews {
         };
         telemetry::token_reviewed(outcome);
         self.report(verdict.as_ref().err());
-        match verdict {
-            Ok(Some(user)) => Ok(Arc::new(user)),
-            Ok(None) => Err(Unauthenticated::Rejected),
-            Err(_) => Err(Unauthenticated::Unavailable),
-        }
+        verdict.map(|user| user.map(Arc::new))
     }
 
     /// The user of an accepted token; `None` for a rejected one.
@@ -323,7 +361,8 @@ fn expiry(token: &str) -> Option<u64> {
     }
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
     let Claims { exp } = serde_json::from_slice(&claims).ok()?;
-    exp.as_u64()
+    // RFC 7519 (2) allows fractions.
+    exp.as_u64().or_else(|| exp.as_f64().map(|seconds| seconds as u64))
 }
 
 /// The time left until `then`, in seconds since 1970; zero if it has passed.
@@ -344,6 +383,10 @@ enum NoVerdict {
 }
 
 impl NoVerdict {
+    fn is_away(&self) -> bool {
+        matches!(self, Self::Review(error) if error.is_away())
+    }
+
     /// The underlying error. Leaves out parse errors of an answer, which may quote the token.
     fn cause(&self) -> String {
         match self {

@@ -275,6 +275,55 @@ async fn cached_verdicts_hold_while_the_reviewer_is_unreachable() {
 }
 
 #[tokio::test]
+async fn a_token_is_believed_while_the_reviewer_cannot_be_reached() {
+    let (reviewer, _gate) = Reviewer::start(by_name).await;
+    let tokens = reviewer.tokens(TokenReviews { away_ttl: 5 * TTL, ..TokenReviews::default() });
+    tokens.user("good-jane").await.unwrap();
+    drop(reviewer);
+    for _ in 0..4 {
+        pass(TTL).await;
+        assert_eq!(tokens.user("good-jane").await.unwrap().name, "jane");
+    }
+    assert_eq!(tokens.user("good-joe").await, Err(Unauthenticated::Unavailable), "not known");
+    tokens.set(TokenReviews { away_ttl: 4 * TTL, ..TokenReviews::default() });
+    assert_eq!(tokens.user("good-jane").await, Err(Unauthenticated::Unavailable), "by other rules");
+}
+
+#[tokio::test]
+async fn a_token_is_believed_neither_beyond_its_time_nor_beyond_its_expiry() {
+    let (reviewer, _gate) = Reviewer::start(|_, _| Some(good("jane"))).await;
+    let tokens = reviewer.tokens(TokenReviews { away_ttl: 3 * TTL, ..TokenReviews::default() });
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let expires = web_token(&(now + 15).to_string());
+    for token in [&expires, "opaque"] {
+        tokens.user(token).await.unwrap();
+    }
+    drop(reviewer);
+    pass(TTL).await;
+    for token in [&expires, "opaque"] {
+        tokens.user(token).await.unwrap();
+    }
+    pass(TTL).await;
+    assert_eq!(tokens.user(&expires).await, Err(Unauthenticated::Unavailable));
+    tokens.user("opaque").await.unwrap();
+    pass(TTL).await;
+    assert_eq!(tokens.user("opaque").await, Err(Unauthenticated::Unavailable));
+}
+
+#[tokio::test]
+async fn a_token_that_was_rejected_is_not_believed() {
+    let answers = AtomicUsize::new(0);
+    let is_first = move || answers.fetch_add(1, Ordering::SeqCst) == 0;
+    let (reviewer, _gate) = Reviewer::start(move |_, _| Some(if is_first() { good("jane") } else { bad() })).await;
+    let tokens = reviewer.tokens(TokenReviews { away_ttl: 9 * TTL, ..TokenReviews::default() });
+    tokens.user("t").await.unwrap();
+    pass(TTL).await;
+    assert_eq!(tokens.user("t").await, Err(Unauthenticated::Rejected));
+    drop(reviewer);
+    assert_eq!(tokens.user("t").await, Err(Unauthenticated::Unavailable));
+}
+
+#[tokio::test]
 async fn beyond_the_limit_of_reviews_there_is_no_verdict() {
     let (reviewer, _gate) = Reviewer::start(by_name).await;
     let tokens = reviewer.tokens(TokenReviews::default());
