@@ -124,10 +124,8 @@ impl KeptDiscovery {
         {
             return None;
         }
-        let grant = match credentials {
-            Credentials::Gateway { impersonates: false } => None,
-            _ => Some(authenticator.grant(credentials, uri.path())?),
-        };
+        let is_of_gateway = matches!(credentials, Credentials::Gateway { impersonates: false });
+        let grant = if is_of_gateway { None } else { Some(authenticator.grant(credentials, uri.path())?) };
         let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             question.push(b'\n');

@@ -362,7 +362,7 @@ fn expiry(token: &str) -> Option<u64> {
     let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
     let Claims { exp } = serde_json::from_slice(&claims).ok()?;
     // RFC 7519 (2) allows fractions.
-    exp.as_u64().or_else(|| exp.as_f64().map(|seconds| seconds as u64))
+    exp.as_u64().or_else(|| Some(Duration::try_from_secs_f64(exp.as_f64()?).ok()?.as_secs()))
 }
 
 /// The time left until `then`, in seconds since 1970; zero if it has passed.
