@@ -189,18 +189,7 @@ impl Access {
         C::Future: Send + 'static,
         B: Into<Received> + 'static,
     {
-        BoxCloneSyncService::new(UnlessSilent::new(self.authenticated(client), self.silence.clone(), requests))
-    }
-
-    /// The same without regard to silence.
-    pub(super) fn authenticated<C, B>(&self, client: C) -> Transport
-    where
-        C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
-        C::Error: Into<BoxError>,
-        C::Future: Send + 'static,
-        B: Into<Received> + 'static,
-    {
-        let client = client.map_response(|answer| answer.map(Into::into)).map_err(Into::<BoxError>::into);
+        let client = UnlessSilent::new(plain(client), self.silence.clone(), requests);
         let token = self.token.clone();
         let client = client.map_request(move |mut request: Request<RequestBody>| {
             if let Some(token) = &token {
@@ -212,6 +201,17 @@ impl Access {
             ServiceBuilder::new().layer(option_layer(self.credentials.as_ref())).layer(&self.headers).service(client);
         BoxCloneSyncService::new(stack.map_err(|error| Redacted::service(BoxError::from(error))))
     }
+}
+
+/// A client without credentials and configured headers.
+pub(super) fn plain<C, B>(client: C) -> Transport
+where
+    C: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
+    C::Error: Into<BoxError>,
+    C::Future: Send + 'static,
+    B: Into<Received> + 'static,
+{
+    BoxCloneSyncService::new(client.map_response(|answer| answer.map(Into::into)).map_err(Into::<BoxError>::into))
 }
 
 /// Sessions are not resumed, since they would keep the certificate of an earlier connection.

@@ -1,6 +1,6 @@
 //! Errors of requests to upstream: which party caused each, and whether a retry may help.
 
-use std::{error::Error as StdError, time::Duration};
+use std::{error::Error as StdError, io, time::Duration};
 
 use rustls::{AlertDescription, CertificateError};
 
@@ -28,8 +28,8 @@ pub enum SendError {
     #[error("connecting to the API server took longer than {0:?}")]
     ConnectTimedOut(Duration),
     /// Nothing was sent, or it was a read.
-    #[error("the API server keeps connections open, but answers nothing")]
-    Silent,
+    #[error("the API server keeps connections open, but has answered nothing for {} s", .0.as_secs())]
+    Silent(Duration),
     #[error("too many requests to the API server are in flight")]
     Saturated,
     /// Other clients' requests are not affected.
@@ -64,10 +64,45 @@ pub enum Retry {
     Later,
 }
 
+/// How long a server is silent before it counts as away: longer than connecting may take.
+const AWAY_AFTER: Duration = Duration::from_secs(12);
+/// What connections fail with if the server, or its network, is gone.
+const OF_NETWORK: [io::ErrorKind; 8] = [
+    io::ErrorKind::ConnectionRefused,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::ConnectionAborted,
+    io::ErrorKind::HostUnreachable,
+    io::ErrorKind::NetworkUnreachable,
+    io::ErrorKind::NetworkDown,
+    io::ErrorKind::TimedOut,
+    io::ErrorKind::UnexpectedEof,
+];
+
 impl SendError {
     /// Whether there was no connection on which the API server answers.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent)
+        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent(_))
+    }
+
+    /// Whether upstream is not there to be asked: what it says is believed further (`clients.awayTTL`). Not, if
+    /// something else keeps the gateway from it: this process, a proxy, the name, or TLS with a server that answers;
+    /// nor if none of several servers is usable, each of which may have another reason.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::ConnectTimedOut(_) => true,
+            Self::Silent(time) => *time >= AWAY_AFTER,
+            Self::Unreachable(error) => {
+                caused_by::<io::Error>(&**error).is_some_and(|error| OF_NETWORK.contains(&error.kind()))
+            }
+            Self::InvalidTarget
+            | Self::RequestBody(_)
+            | Self::Credentials(_)
+            | Self::Saturated
+            | Self::ClientShare
+            | Self::NotAccepted
+            | Self::ConnectionLost { .. }
+            | Self::Malformed(_) => false,
+        }
     }
 
     /// Whether the server's certificate could not be verified.
@@ -93,7 +128,7 @@ impl SendError {
             Self::Credentials(_) | Self::Saturated | Self::NotAccepted => Fault::Gateway,
             Self::Unreachable(_)
             | Self::ConnectTimedOut(_)
-            | Self::Silent
+            | Self::Silent(_)
             | Self::ConnectionLost { .. }
             | Self::Malformed(_) => Fault::Upstream,
         }
@@ -111,7 +146,7 @@ impl SendError {
             | Self::NotAccepted
             | Self::Unreachable(_)
             | Self::ConnectTimedOut(_)
-            | Self::Silent => Retry::Later,
+            | Self::Silent(_) => Retry::Later,
         }
     }
 
@@ -123,7 +158,7 @@ impl SendError {
             Self::Credentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
             Self::ConnectTimedOut(_) => "connect_timed_out",
-            Self::Silent => "silent",
+            Self::Silent(_) => "silent",
             Self::Saturated => "saturated",
             Self::ClientShare => "client_share",
             Self::NotAccepted => "not_believed_yet",
@@ -253,6 +288,28 @@ fn answers_without_tls(error: &(dyn StdError + 'static)) -> bool {
 mod tests {
     use super::*;
     use std::io;
+
+    #[test]
+    fn only_a_server_that_is_gone_is_away() {
+        let connecting = |error: io::Error| SendError::from_connect(error.into());
+        let tls = |error: rustls::Error| connecting(io::Error::new(io::ErrorKind::InvalidData, error));
+        for (error, is_away) in [
+            (connecting(io::ErrorKind::ConnectionRefused.into()), true),
+            (connecting(io::ErrorKind::HostUnreachable.into()), true),
+            (SendError::ConnectTimedOut(AWAY_AFTER), true),
+            (SendError::Silent(AWAY_AFTER), true),
+            (SendError::Silent(AWAY_AFTER - Duration::from_secs(1)), false),
+            (tls(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)), false),
+            (tls(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)), false),
+            (connecting(io::Error::other("failed to lookup address information")), false),
+            // Too many open files.
+            (connecting(io::Error::from_raw_os_error(24)), false),
+            (SendError::Credentials("the plugin has failed".into()), false),
+            (SendError::Saturated, false),
+        ] {
+            assert_eq!(error.is_away(), is_away, "{error:?}");
+        }
+    }
 
     #[test]
     fn each_problem_of_a_certificate_has_its_own_advice() {

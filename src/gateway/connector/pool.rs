@@ -20,7 +20,7 @@ use base::{
 
 use super::{
     RequestBody,
-    access::{Access, Transport},
+    access::{self, Access, Transport},
     dialer::{Dialer, Protocols},
     exclusive::{Exclusive, HTTP1_BUFFER_MAX, IDLE_TIMEOUT},
     servers::Choice,
@@ -175,10 +175,10 @@ impl Lane {
     }
 }
 
-/// A new connection for each request, which has to close it. Without a limit of its own, and also while upstream is
-/// silent.
+/// A new connection for each request, which has to close it. Without credentials and without a limit of its own, and
+/// also while upstream is silent.
 pub(super) fn unpooled(access: &Access) -> Transport {
-    access.authenticated(client(access.dialer(Protocols::Http1, Choice::Any), Windows::EAGER, 0))
+    access::plain(client(access.dialer(Protocols::Http1, Choice::Any), Windows::EAGER, 0))
 }
 
 fn client(dialer: Dialer, windows: Windows, idle: usize) -> Client<Dialer, RequestBody> {

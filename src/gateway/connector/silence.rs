@@ -4,15 +4,16 @@
 //! A request that has waited for a second, in which no byte came on any connection, raises the suspicion. A task then
 //! asks for upstream's version on a new connection. If two seconds later there is neither an answer nor a byte on
 //! another connection, upstream is silent: requests are not sent any more, and reads that wait are given up, until
-//! something is received. A slow API server is not silent as long as it sends anything. A check that cannot connect is
-//! no sign of silence, which other errors tell, and does not end it. Of several API servers (`upstream.servers`) all
-//! this is known from their checks; what is said here is about one address.
+//! something is received, or the next check ends with an error, which the next request then has, too. A slow API server
+//! is not silent as long as it sends anything; to complete a TLS handshake is enough. Credentials have no part in this:
+//! a check has none, and what obtains them for a request is not waited for here. Of several API servers
+//! (`upstream.servers`) all this is known from their checks; what is said here is about one address.
 
 use std::{
     pin::pin,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll},
     time::Duration,
@@ -55,13 +56,14 @@ struct State {
     /// When a byte last came, in milliseconds since `began`.
     heard_at: AtomicU64,
     suspected: Notify,
-    is_silent: AtomicBool,
+    /// When the check began that showed it; `None` if upstream is not silent.
+    silent_since: Mutex<Option<Instant>>,
 }
 
 impl Default for Silence {
     fn default() -> Self {
-        let (heard_at, suspected, is_silent) = Default::default();
-        Self(Arc::new(State { began: Instant::now(), heard_at, suspected, is_silent }))
+        let (heard_at, suspected, silent_since) = Default::default();
+        Self(Arc::new(State { began: Instant::now(), heard_at, suspected, silent_since }))
     }
 }
 
@@ -75,17 +77,23 @@ impl Silence {
         self.0.began + Duration::from_millis(self.0.heard_at.load(Relaxed))
     }
 
-    fn is_silent(&self) -> bool {
-        self.0.is_silent.load(Relaxed)
+    /// The error of a request, if upstream is silent.
+    fn error(&self) -> Option<SendError> {
+        let since = *self.0.silent_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.map(|since| SendError::Silent(since.elapsed()))
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.silent_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// Resolves when upstream is silent. Until then suspects it from time to time.
-    async fn noticed(&self) {
+    async fn noticed(&self) -> SendError {
         let (mut since, mut patience) = (Instant::now(), SUSPECTED_AFTER);
         loop {
             sleep(LOOK_EVERY).await;
-            if self.is_silent() {
-                return;
+            if let Some(error) = self.error() {
+                return error;
             }
             if self.heard_at().max(since).elapsed() >= patience {
                 self.0.suspected.notify_one();
@@ -104,29 +112,33 @@ impl Silence {
             if answer.is_ok() || self.heard_at() > asked_at {
                 continue;
             }
-            self.0.is_silent.store(true, Relaxed);
-            target.health.requested(&target, Some(&SendError::Silent));
-            while !self.is_heard_again(&target, &transport).await {
-                sleep(CHECK_PAUSE).await;
-            }
-            self.0.is_silent.store(false, Relaxed);
-            target.health.requested(&target, None);
+            self.set(Some(asked_at));
+            target.health.requested(&target, self.error().as_ref());
+            let ended = loop {
+                match self.listen(&target, &transport).await {
+                    Some(ended) => break ended,
+                    None => sleep(CHECK_PAUSE).await,
+                }
+            };
+            self.set(None);
+            target.health.requested(&target, ended.as_ref().err());
         }
     }
 
-    /// Whether something comes until the next check fails.
-    async fn is_heard_again(&self, target: &Target, transport: &Transport) -> bool {
+    /// What ends the silence: something that comes, or an error of the next check; `None` if neither does in its time.
+    async fn listen(&self, target: &Target, transport: &Transport) -> Option<Result<(), SendError>> {
         let since = Instant::now();
         let heard = async {
             while self.heard_at() <= since {
                 sleep(LOOK_EVERY).await;
             }
-            true
         };
-        let checked = timeout(LATER_ANSWER_MAX, check(target, transport));
         select! {
-            answer = checked => answer.is_ok_and(|answer| answer.is_ok()),
-            is_heard = heard => is_heard,
+            answer = timeout(LATER_ANSWER_MAX, check(target, transport)) => match answer {
+                Ok(Err(SendError::ConnectTimedOut(_))) | Err(_) => None,
+                Ok(answer) => Some(answer),
+            },
+            () = heard => Some(Ok(())),
         }
     }
 }
@@ -189,20 +201,20 @@ where
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        if self.silence.is_silent() {
-            return Box::pin(async { Err(SendError::Silent.into()) });
+        if let Some(error) = self.silence.error() {
+            return Box::pin(async { Err(error.into()) });
         }
         let changes_nothing = self.requests == Requests::Own || changes_nothing(request.method(), request.headers());
         let (answer, silence) = (self.inner.call(request), self.silence.clone());
         Box::pin(async move {
             let mut answer = pin!(answer);
-            select! {
+            let error = select! {
                 biased;
                 answer = &mut answer => return answer,
-                () = silence.noticed() => {}
-            }
+                error = silence.noticed() => error,
+            };
             // A write may have been carried out: its client is not told otherwise.
-            if changes_nothing { Err(SendError::Silent.into()) } else { answer.await }
+            if changes_nothing { Err(error.into()) } else { answer.await }
         })
     }
 }
@@ -240,7 +252,9 @@ mod tests {
     impl World {
         async fn start() -> Self {
             let (answers, seen) = watch::channel(Answers::All);
-            let server = TestServer::start(move |request| {
+            let mut server = TestServer::start(move |request| {
+                let is_check = request.uri().path() == PATH;
+                assert_eq!(request.headers().contains_key(header::AUTHORIZATION), !is_check);
                 let mut seen = seen.clone();
                 async move {
                     let is_slow = request.uri().path() == "/slow";
@@ -250,6 +264,7 @@ mod tests {
                 }
             })
             .await;
+            server.config.auth_info.token = Some("token".to_owned().into());
             let (connector, tasks) = (server.connector(), Tasks::new());
             connector.notice_silence(&tasks);
             let (own, clients) = (connector.own_requests(), connector.as_gateway());
@@ -281,12 +296,12 @@ mod tests {
             _ = &mut write => panic!("a write that may have been carried out has no outcome yet"),
             given_up = async { tokio::join!(world.send("GET", "/read"), world.review()) } => given_up,
         };
-        assert!(matches!((read, review), (Err(SendError::Silent), Err(SendError::Silent))));
+        assert!(matches!((read, review), (Err(SendError::Silent(_)), Err(SendError::Silent(_)))));
         assert!(began.elapsed() <= SUSPECTED_AFTER + ANSWER_MAX + LOOK_EVERY, "{:?}", began.elapsed());
         // The next ones do not wait, and nothing is sent.
         let at = Instant::now();
         for method in ["GET", "POST"] {
-            assert!(matches!(world.send(method, "/next").await, Err(SendError::Silent)), "{method}");
+            assert!(matches!(world.send(method, "/next").await, Err(SendError::Silent(_))), "{method}");
         }
         assert_eq!(at.elapsed(), Duration::ZERO);
         world.answers.send_replace(Answers::All);

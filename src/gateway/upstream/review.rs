@@ -42,10 +42,9 @@ pub enum ReviewError {
 }
 
 impl ReviewError {
-    /// Whether upstream cannot be asked, in contrast to one that answers without a verdict, or is not the one that it
-    /// should be.
+    /// Whether upstream is not there to be asked, in contrast to one that answers without a verdict.
     pub fn is_away(&self) -> bool {
-        matches!(self, Self::Send { source, .. } if source.is_unreachable() && !source.is_unverified())
+        matches!(self, Self::Send { source, .. } if source.is_away())
     }
 }
 

@@ -122,7 +122,7 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
     let answer = checks.send(index, request).await.map_err(|error| {
         let text = Chain(&error).to_string();
         match error {
-            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) | SendError::Silent => {
+            SendError::Unreachable(_) | SendError::ConnectTimedOut(_) | SendError::Silent(_) => {
                 CheckResult::Unreachable(text)
             }
             SendError::ConnectionLost { .. } => CheckResult::Silent(text),
