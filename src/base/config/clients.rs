@@ -24,7 +24,7 @@ const HOST: Parsed<String> = Parsed {
 const ORIGIN: Parsed<Origin> =
     Parsed { allowed: Origin::ALLOWED, parse: |text| text.parse().map_err(|_| Refused::default()), pattern: "" };
 
-/// The fields of the second one.
+/// The fields of [`DelegatedConfig`].
 const DELEGATED: [&str; 4] = ["authentication", "authorization", "identity", "awayTTL"];
 
 /// The two variants of [`ClientsConfig`].

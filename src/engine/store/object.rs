@@ -55,16 +55,6 @@ impl Span {
     }
 }
 
-impl Measured for Object {
-    /// A compressed one counts as text, which it becomes when it is sent.
-    fn add_to(&self, size: &mut StoreSize) {
-        size.objects += 1;
-        size.object_bytes += self.tail_len();
-        size.derived_bytes += self.derived_bytes();
-        size.unusual_bytes += self.unusual_bytes();
-    }
-}
-
 impl From<Range<usize>> for Span {
     fn from(range: Range<usize>) -> Self {
         Self(position(range.start), position(range.end))
@@ -191,6 +181,16 @@ impl Object {
             FieldPlace::Namespace => self.key.namespace().unwrap_or_default(),
             FieldPlace::Value(position) => &self.fields[position],
         }
+    }
+}
+
+impl Measured for Object {
+    /// A compressed one counts as text, which it becomes when it is sent.
+    fn add_to(&self, size: &mut StoreSize) {
+        size.objects += 1;
+        size.object_bytes += self.tail_len();
+        size.derived_bytes += self.derived_bytes();
+        size.unusual_bytes += self.unusual_bytes();
     }
 }
 

@@ -6,11 +6,11 @@ use super::{budget::Claim, object::Object};
 use base::apimachinery::ObjectKey;
 
 /// Objects in the order of their keys, each key once.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Objects {
     objects: Vec<Arc<Object>>,
     /// Counts them until they are in a store, which counts by itself.
-    _claim: Option<Arc<Claim>>,
+    _claim: Option<Claim>,
 }
 
 /// A state that cannot be that of a collection.
@@ -37,6 +37,6 @@ impl Objects {
 
     /// The same, which keep what was claimed for them.
     pub fn with_claim(self, claim: Claim) -> Self {
-        Self { _claim: Some(Arc::new(claim)), ..self }
+        Self { _claim: Some(claim), ..self }
     }
 }

@@ -209,13 +209,13 @@ impl Verdicts {
 
     async fn review(&self, question: Arc<Question>, client: ClientKey) -> Cacheable<Remembered> {
         let answer = self.reviewer.review(review::PATH, &question.review()).await;
-        let is_away = answer.as_ref().is_err_and(ReviewError::is_away);
+        let is_gone = answer.as_ref().is_err_and(ReviewError::is_gone);
         let allowed = answer.map_err(NoVerdict::Review).and_then(|review: SubjectAccessReview| {
             review::is_allowed(review.status.as_ref()).ok_or(NoVerdict::Undecided)
         });
         self.report(allowed.as_ref().err());
         let allowed = allowed.ok();
-        if is_away && self.confirmed.get(&question, Instant::now()).is_some() {
+        if is_gone && self.confirmed.get(&question, Instant::now()).is_some() {
             telemetry::access_reviewed(AccessVerdict::Believed);
             let value = Remembered { verdict: Some(Ok(question)), is_believed: true, _share: None };
             return Cacheable { value, ttl: BELIEVED_FOR };

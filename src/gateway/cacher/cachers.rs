@@ -340,7 +340,7 @@ impl Cachers {
         });
         if is_new {
             let (shared, entry) = (self.shared.clone(), entry.clone());
-            self.shared.tasks.spawn("cacher", async move { Box::pin(shared.run(entry, key)).await });
+            self.shared.tasks.spawn("cacher", async move { shared.run(entry, key).await });
         }
         NotCached::Filling
     }

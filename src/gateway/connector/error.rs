@@ -65,7 +65,7 @@ pub enum Retry {
 }
 
 /// How long a server is silent before it counts as away: longer than connecting may take.
-const AWAY_AFTER: Duration = Duration::from_secs(12);
+const GONE_AFTER: Duration = Duration::from_secs(12);
 /// What connections fail with if the server, or its network, is gone.
 const OF_NETWORK: [io::ErrorKind; 8] = [
     io::ErrorKind::ConnectionRefused,
@@ -87,10 +87,10 @@ impl SendError {
     /// Whether upstream is not there to be asked: what it says is believed further (`clients.awayTTL`). Not, if
     /// something else keeps the gateway from it: this process, a proxy, the name, or TLS with a server that answers;
     /// nor if none of several servers is usable, each of which may have another reason.
-    pub fn is_away(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         match self {
             Self::ConnectTimedOut(_) => true,
-            Self::Silent(time) => *time >= AWAY_AFTER,
+            Self::Silent(time) => *time >= GONE_AFTER,
             Self::Unreachable(error) => {
                 caused_by::<io::Error>(&**error).is_some_and(|error| OF_NETWORK.contains(&error.kind()))
             }
@@ -290,15 +290,15 @@ mod tests {
     use std::io;
 
     #[test]
-    fn only_a_server_that_is_gone_is_away() {
+    fn only_a_server_or_network_that_is_gone_counts() {
         let connecting = |error: io::Error| SendError::from_connect(error.into());
         let tls = |error: rustls::Error| connecting(io::Error::new(io::ErrorKind::InvalidData, error));
-        for (error, is_away) in [
+        for (error, is_gone) in [
             (connecting(io::ErrorKind::ConnectionRefused.into()), true),
             (connecting(io::ErrorKind::HostUnreachable.into()), true),
-            (SendError::ConnectTimedOut(AWAY_AFTER), true),
-            (SendError::Silent(AWAY_AFTER), true),
-            (SendError::Silent(AWAY_AFTER - Duration::from_secs(1)), false),
+            (SendError::ConnectTimedOut(GONE_AFTER), true),
+            (SendError::Silent(GONE_AFTER), true),
+            (SendError::Silent(GONE_AFTER - Duration::from_secs(1)), false),
             (tls(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)), false),
             (tls(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)), false),
             (connecting(io::Error::other("failed to lookup address information")), false),
@@ -307,7 +307,7 @@ mod tests {
             (SendError::Credentials("the plugin has failed".into()), false),
             (SendError::Saturated, false),
         ] {
-            assert_eq!(error.is_away(), is_away, "{error:?}");
+            assert_eq!(error.is_gone(), is_gone, "{error:?}");
         }
     }
 

@@ -266,6 +266,11 @@ mod tests {
 
     const GATEWAY: Credentials = Credentials::Gateway { impersonates: false };
 
+    /// The question of a client that acts as the gateway.
+    fn as_gateway(kept: &KeptDiscovery, request: &Request<()>) -> Option<AskedDiscovery> {
+        kept.asked(request, &GATEWAY, &Authenticator::trusted())
+    }
+
     /// In front of an API server that is never asked.
     fn nothing() -> KeptDiscovery {
         let address = "127.0.0.1:1".parse().unwrap();
@@ -292,20 +297,16 @@ mod tests {
     async fn an_answer_is_for_the_same_question_of_the_gateway_itself() {
         let kept = nothing();
         let keep = |request: &Request<()>, body: &[u8]| {
-            let mut keeping =
-                kept.asked(request, &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(())).unwrap();
+            let mut keeping = as_gateway(&kept, request).unwrap().keep(&Response::new(())).unwrap();
             let is_small = keeping.push(body);
             is_small.then(|| keeping.end()).is_some()
         };
         assert!(keep(&question("/api"), b"{}"));
         assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
-        assert_eq!(
-            kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().kept().unwrap().body(),
-            "{}"
-        );
+        assert_eq!(as_gateway(&kept, &question("/api")).unwrap().kept().unwrap().body(), "{}");
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
         for other in [other, question("/api?timeout=32s"), question("/apis")] {
-            assert!(kept.asked(&other, &GATEWAY, &Authenticator::trusted()).unwrap().kept().is_none(), "{other:?}");
+            assert!(as_gateway(&kept, &other).unwrap().kept().is_none(), "{other:?}");
         }
         let with = |headers: &[(&str, &str)]| {
             let mut request = question("/api");
@@ -314,7 +315,7 @@ mod tests {
             });
             request
         };
-        let asks = |request: &Request<()>| kept.asked(request, &GATEWAY, &Authenticator::trusted()).is_some();
+        let asks = |request: &Request<()>| as_gateway(&kept, request).is_some();
         assert!(asks(&with(&[("connection", "Keep-Alive"), ("accept", "a, b")])));
         for headers in [
             &[("connection", "accept"), ("accept", "application/yaml")][..],
@@ -342,7 +343,7 @@ mod tests {
             );
         }
         let failed = Response::builder().status(503).body(()).unwrap();
-        assert!(kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().keep(&failed).is_none());
+        assert!(as_gateway(&kept, &question("/api")).unwrap().keep(&failed).is_none());
     }
 
     #[tokio::test]
@@ -350,8 +351,7 @@ mod tests {
         let kept = nothing();
         for number in 0..20 {
             let request = question(&format!("/api?timeout={number}s"));
-            let mut keeping =
-                kept.asked(&request, &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(())).unwrap();
+            let mut keeping = as_gateway(&kept, &request).unwrap().keep(&Response::new(())).unwrap();
             assert!(keeping.push(&vec![0; ANSWER_MAX]));
             keeping.end();
         }
@@ -361,8 +361,7 @@ mod tests {
     #[tokio::test]
     async fn few_answers_are_copied_at_a_time() {
         let kept = nothing();
-        let keep =
-            || kept.asked(&question("/api"), &GATEWAY, &Authenticator::trusted()).unwrap().keep(&Response::new(()));
+        let keep = || as_gateway(&kept, &question("/api")).unwrap().keep(&Response::new(()));
         let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
         assert!(keep().is_none());
         drop(copied);
@@ -372,7 +371,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_to_an_earlier_question_replaces_no_later_one() {
         let (kept, second) = (nothing(), Duration::from_secs(1));
-        let ask = || kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
+        let ask = || as_gateway(&kept, &question("/version")).unwrap();
         let mut early = ask().keep(&Response::new(())).unwrap();
         tokio::time::advance(second).await;
         let mut late = ask().keep(&Response::new(())).unwrap();
@@ -385,7 +384,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn upstream_confirms_an_answer_by_its_tag() {
         let kept = nothing();
-        let ask = || kept.asked(&question("/apis"), &GATEWAY, &Authenticator::trusted()).unwrap();
+        let ask = || as_gateway(&kept, &question("/apis")).unwrap();
         let tagged = |status: u16, tag: &str| Response::builder().status(status).header("etag", tag).body(()).unwrap();
         ask().keep(&tagged(200, "\"a\"")).unwrap().end();
         for (tag, is_useful) in [("\"a\"", true), ("\"b\"", false)] {
@@ -399,13 +398,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
         let kept = nothing();
-        let asked = kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
+        let asked = as_gateway(&kept, &question("/version")).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
         assert!(asked.kept().is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(asked.kept().is_none());
-        let asked = kept.asked(&question("/version"), &GATEWAY, &Authenticator::trusted()).unwrap();
+        let asked = as_gateway(&kept, &question("/version")).unwrap();
         asked.clone().keep(&Response::new(())).unwrap().end();
         assert!(asked.kept().is_some());
         kept.upstream.storage().replaced();

@@ -43,8 +43,8 @@ pub enum ReviewError {
 
 impl ReviewError {
     /// Whether upstream is not there to be asked, in contrast to one that answers without a verdict.
-    pub fn is_away(&self) -> bool {
-        matches!(self, Self::Send { source, .. } if source.is_away())
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Send { source, .. } if source.is_gone())
     }
 }
 

@@ -291,9 +291,14 @@ impl Reviews {
             }
             Err(why) => {
                 let ttl = at_most(BELIEVED_FOR);
-                let believed = (why.is_away() && !ttl.is_zero()).then(|| self.confirmed.get(&hash, Instant::now()));
-                let believed = believed.flatten().inspect(|_| telemetry::token_reviewed(TokenVerdict::Believed));
-                believed.map_or((Err(Unauthenticated::Unavailable), Duration::ZERO), |user| (Ok(user), ttl))
+                let is_believable = why.is_gone() && !ttl.is_zero();
+                match is_believable.then(|| self.confirmed.get(&hash, Instant::now())).flatten() {
+                    Some(user) => {
+                        telemetry::token_reviewed(TokenVerdict::Believed);
+                        (Ok(user), ttl)
+                    }
+                    None => (Err(Unauthenticated::Unavailable), Duration::ZERO),
+                }
             }
         };
         Cacheable { value, ttl }
@@ -383,8 +388,8 @@ enum NoVerdict {
 }
 
 impl NoVerdict {
-    fn is_away(&self) -> bool {
-        matches!(self, Self::Review(error) if error.is_away())
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Review(error) if error.is_gone())
     }
 
     /// The underlying error. Leaves out parse errors of an answer, which may quote the token.
