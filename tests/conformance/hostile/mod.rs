@@ -55,8 +55,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 const LEFT: u64 = 5;
 /// The same in bytes.
 const BYTES_LEFT: u64 = 64 << 10;
-/// The maximum time until what they have taken is given back: longer than `limits.answerTimeout`, and than text that was
-/// inflated for lists counts: twice `cache.listBytesTimeout`, and a minute until caches without a limit are measured.
+/// The maximum time until what they have taken is given back: longer than `limits.answerTimeout`, and than text counts
+/// that was inflated for lists: twice `cache.listBytesTimeout`, and a minute until caches without a limit are measured.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(240);
 /// The memory that hostile clients may add to the gateway: `limits.answerBytes`, and some for streams and tables.
 const MEMORY: u64 = (256 << 20) + (128 << 20);
