@@ -5,11 +5,13 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 
 use super::{
-    BookmarkTemplate, added_len, deflated_items, frame, gzip, list, object,
+    BookmarkTemplate, added_len, deflated_items, frame,
+    gzip::{PREFIX, packed_items},
+    list, object,
     partial::{NotPartial, Partial},
     put_added,
 };
-use crate::store::{Block, Change, Deflated, FrameKind, Leaf, Object, Shape, Thaw};
+use crate::store::{Block, Change, Deflated, FrameKind, Leaf, Object, Shape, StoreBudget, Thaw};
 use base::apimachinery::{Encoding, GroupResource, Representation, View};
 
 /// The maximum number of bytes of whole objects that are joined at a time. A larger object is not copied.
@@ -17,9 +19,11 @@ const PIECE: usize = 64 << 10;
 
 /// Objects are kept compressed if that takes at most this part of their text.
 const WORTH: usize = 2;
-/// The maximum number of bytes of one block, which is inflated as a whole; a single object may exceed it. Holds as many
-/// pods as a leaf.
+/// The maximum number of bytes of one block; a single object may exceed it. Holds as many pods as a leaf.
 const BLOCK_MAX: usize = 1 << 20;
+/// The maximum number of bytes of a part of a block, which is inflated as a whole in some 150 microseconds; a single
+/// object may exceed it. Smaller parts are inflated sooner, and take more.
+const PART_MAX: usize = 96 << 10;
 
 /// A part of a leaf's items.
 #[derive(Debug)]
@@ -158,22 +162,32 @@ impl Form {
         leaf.settled_for_good();
     }
 
+    /// Compresses neighbours of one leaf.
     fn compress_run(&self, leaf: &Leaf, run: Range<usize>, shape: &Shape) {
-        let objects = &leaf.objects()[run.clone()];
-        let (form, separator) = (self.representation(), self.separator_len());
-        let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
-        let is_whole = objects.len() == leaf.objects().len();
-        let deflated = leaf.deflated_now(form).filter(|_| is_whole).unwrap_or_else(|| deflated_items(&items));
-        if deflated.blocks.len() > items.len() / WORTH {
-            return;
+        if let Some((block, positions)) = self.block(&leaf.objects()[run.clone()], shape, leaf.budget()) {
+            leaf.move_into(block, run, &positions);
         }
-        let mut end = 0;
-        let positions = objects.iter().map(|object| {
-            end += list::item_len(object, shape);
-            end - separator - object.tail_len()
-        });
-        let positions: Vec<_> = positions.collect();
-        leaf.move_into(Block::new(form, deflated, gzip::PREFIX, leaf.budget().clone()), run, &positions);
+    }
+
+    /// A block of the objects' items, and the positions of their tails in its text. `None` if it is not worth it.
+    fn block(&self, objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option<(Block, Vec<u32>)> {
+        let separator = self.separator_len();
+        let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
+        let (mut ends, mut begin, mut end, mut positions) = (Vec::new(), 0, 0, Vec::with_capacity(objects.len()));
+        for object in objects {
+            // The first item has no separator in front of it.
+            let length = list::item_len(object, shape) - if end == 0 { separator } else { 0 };
+            if end > begin && end + length - begin > PART_MAX {
+                ends.push(end);
+                begin = end;
+            }
+            end += length;
+            positions.push(u32::try_from(end - object.tail_len()).ok()?);
+        }
+        ends.push(end);
+        let (deflated, parts) = packed_items(&items, &ends);
+        let is_worth_it = deflated.blocks.len() <= items.len() / WORTH;
+        is_worth_it.then(|| (Block::new(self.representation(), deflated, PREFIX, parts, budget.clone()), positions))
     }
 
     fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -26,17 +27,21 @@ pub struct Deflated {
     pub length: u64,
 }
 
-/// The items of one leaf as lists have them, compressed. Gzip lists send the very same bytes.
+/// Items as lists have them, compressed: those of one leaf, of which gzip lists send the very same bytes, or some of
+/// history.
 ///
-/// The inflated text is shared by all readers. For one that asks for a single object it is kept until none has asked
-/// from one [`Reader::sweep`](super::Reader::sweep) to the next; for one that reads whole blocks in turn (a [`Thaw`])
-/// only if it had been inflated since the last sweep already.
+/// The text consists of parts, so that a reader of one object inflates only the part that has it. What is inflated is
+/// shared by all readers. For one that asks for a single object it is kept until none has asked from one
+/// [`Reader::sweep`](super::Reader::sweep) to the next; for one that reads whole blocks in turn (a [`Thaw`]) only if
+/// something had been inflated since the last sweep already.
 pub struct Block {
     deflated: Deflated,
     /// The representation of the items.
     form: Representation,
-    /// Raw deflate blocks of the text alone: a part of `deflated`.
-    packed: Bytes,
+    /// The ends of the parts. The first one begins behind what separates items.
+    parts: Box<[PartEnd]>,
+    /// The position in the compressed bytes at which the first part begins.
+    prefix: usize,
     text: Mutex<Text>,
     /// For the text.
     budget: StoreBudget,
@@ -44,12 +49,22 @@ pub struct Block {
     is_pinned: AtomicBool,
 }
 
+/// Where a part of a block ends, which refers to nothing outside of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct PartEnd {
+    /// The position in the text.
+    pub text: usize,
+    /// The position in the compressed bytes.
+    pub packed: usize,
+}
+
 #[derive(Debug, Default)]
 struct Text {
-    kept: Option<Bytes>,
+    /// The parts that are inflated. Empty if none is.
+    kept: Vec<(usize, Bytes)>,
     /// Whether a single object was read since the last sweep.
     is_asked: bool,
-    /// Whether it was inflated since the last sweep.
+    /// Whether something was inflated since the last sweep.
     is_recent: bool,
     /// How many [`Thaw`]s read the block now.
     readers: usize,
@@ -58,10 +73,16 @@ struct Text {
 }
 
 impl Block {
-    /// A block of that text, which is compressed in `deflated` behind the first `prefix` bytes of its blocks.
-    pub fn new(form: Representation, deflated: Deflated, prefix: usize, budget: StoreBudget) -> Self {
-        let packed = deflated.blocks.slice(prefix..);
-        Self { deflated, form, packed, text: Mutex::default(), budget, is_pinned: AtomicBool::new(false) }
+    /// A block of the text that is compressed in `deflated` behind the first `prefix` bytes of its blocks.
+    pub fn new(
+        form: Representation,
+        deflated: Deflated,
+        prefix: usize,
+        parts: Vec<PartEnd>,
+        budget: StoreBudget,
+    ) -> Self {
+        let (text, is_pinned) = Default::default();
+        Self { deflated, form, parts: parts.into(), prefix, text, budget, is_pinned }
     }
 
     /// Notes that a change in history keeps the block. Returns its compressed bytes, or 0 if an earlier change does.
@@ -74,7 +95,7 @@ impl Block {
         let mut text = self.lock();
         text.is_retired = true;
         if text.readers == 0 {
-            text.kept = None;
+            text.kept = Vec::new();
         }
     }
 
@@ -90,24 +111,28 @@ impl Block {
 
     /// The number of bytes of inflated text that are kept now.
     pub(super) fn kept(&self) -> usize {
-        self.lock().kept.as_ref().map_or(0, Bytes::len)
+        self.lock().kept.iter().map(|(_, part)| part.len()).sum()
     }
 
-    /// The text. Inflating takes about a millisecond for each half megabyte; others that want the same wait for it.
-    pub(super) fn text(&self) -> Bytes {
+    /// The bytes of the text at those positions, which lie within one part. Inflating takes about a millisecond for
+    /// each half megabyte of the part; others that want something of the same block wait for it.
+    pub(super) fn text(&self, at: Range<usize>) -> Bytes {
+        let number = self.parts.partition_point(|end| end.text <= at.start);
+        let begins = number.checked_sub(1).map_or(0, |before| self.parts[before].text);
+        let within = at.start - begins..at.end - begins;
         let mut text = self.lock();
         let is_single = text.readers == 0;
         text.is_asked |= is_single;
-        if let Some(kept) = &text.kept {
-            return kept.clone();
+        if let Some((_, part)) = text.kept.iter().find(|(kept, _)| *kept == number) {
+            return part.slice(within);
         }
-        let inflated = self.inflate();
-        text.is_asked |= std::mem::replace(&mut text.is_recent, true);
+        let part = self.inflate(number);
+        text.is_recent = true;
         // A reader of whole blocks drops it soon, and is one of a bounded number.
-        if !is_single || !text.is_retired && self.budget.take(inflated.len()) {
-            text.kept = Some(inflated.clone());
+        if !is_single || !text.is_retired && self.budget.take(part.len()) {
+            text.kept.push((number, part.clone()));
         }
-        inflated
+        part.slice(within)
     }
 
     /// Drops the text if no single object was read since the last call.
@@ -115,14 +140,16 @@ impl Block {
         let mut text = self.lock();
         text.is_recent = false;
         if !std::mem::take(&mut text.is_asked) && text.readers == 0 {
-            text.kept = None;
+            text.kept = Vec::new();
         }
     }
 
-    fn inflate(&self) -> Bytes {
-        let length = usize::try_from(self.deflated.length).expect("it was in memory");
+    fn inflate(&self, part: usize) -> Bytes {
+        let begins = part.checked_sub(1).map_or(PartEnd { text: 0, packed: self.prefix }, |before| self.parts[before]);
+        let ends = self.parts[part];
+        let (packed, length) = (&self.deflated.blocks[begins.packed..ends.packed], ends.text - begins.text);
         let mut text = Vec::with_capacity(length);
-        let inflated = Decompress::new(false).decompress_vec(&self.packed, &mut text, FlushDecompress::Sync);
+        let inflated = Decompress::new(false).decompress_vec(packed, &mut text, FlushDecompress::Sync);
         inflated.expect("the block was compressed here");
         assert_eq!(text.len(), length, "the block has its text");
         text.into()
@@ -135,7 +162,7 @@ impl Block {
 
 impl fmt::Debug for Block {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Block").field("packed", &self.packed.len()).finish_non_exhaustive()
+        formatter.debug_struct("Block").field("bytes", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -151,7 +178,10 @@ impl Thaw {
         if self.0.as_ref().is_some_and(|now| Arc::ptr_eq(now, &block)) {
             return;
         }
-        block.lock().readers += 1;
+        let mut text = block.lock();
+        text.is_asked |= text.is_recent;
+        text.readers += 1;
+        drop(text);
         self.leave();
         self.0 = Some(block);
     }
@@ -161,7 +191,7 @@ impl Thaw {
         let mut text = block.lock();
         text.readers -= 1;
         if text.readers == 0 && (!text.is_asked || text.is_retired || block.budget.is_tight()) {
-            text.kept = None;
+            text.kept = Vec::new();
         }
     }
 }
@@ -183,19 +213,40 @@ mod tests {
 
     const FORM: Representation = Representation { encoding: Encoding::Json, view: View::Whole };
 
-    fn block(text: &str) -> Arc<Block> {
-        let mut encoder = DeflateEncoder::new(b"-".to_vec(), Compression::fast());
-        encoder.write_all(text.as_bytes()).unwrap();
-        let blocks = encoder.finish().unwrap().into();
-        let deflated = Deflated { blocks, checksum: crc32fast::hash(text.as_bytes()), length: text.len() as u64 };
-        Arc::new(Block::new(FORM, deflated, 1, StoreBudget::default()))
+    fn block(parts: &[&str]) -> Arc<Block> {
+        let (mut blocks, mut ends, mut end) = (b"-".to_vec(), Vec::new(), 0);
+        for part in parts {
+            let mut encoder = DeflateEncoder::new(blocks, Compression::fast());
+            encoder.write_all(part.as_bytes()).unwrap();
+            blocks = encoder.finish().unwrap();
+            end += part.len();
+            ends.push(PartEnd { text: end, packed: blocks.len() });
+        }
+        let text = parts.concat();
+        let deflated =
+            Deflated { blocks: blocks.into(), checksum: crc32fast::hash(text.as_bytes()), length: text.len() as u64 };
+        Arc::new(Block::new(FORM, deflated, 1, ends, StoreBudget::default()))
+    }
+
+    #[test]
+    fn a_single_object_inflates_its_part() {
+        let block = block(&["one", "two three", "four"]);
+        for (at, text, kept) in [(4..7, "wo ", 9), (0..3, "one", 12), (3..12, "two three", 12), (12..16, "four", 16)] {
+            assert_eq!((block.text(at.clone()), block.kept()), (text.into(), kept), "{at:?}");
+        }
+        block.sweep();
+        block.text(12..13);
+        block.sweep();
+        assert_eq!(block.kept(), 16, "all of it while something is asked for");
+        block.sweep();
+        assert_eq!(block.kept(), 0);
     }
 
     #[test]
     fn the_text_is_kept_while_single_objects_are_read() {
-        let block = block("one two three");
+        let block = block(&["one two three"]);
         assert_eq!(block.kept(), 0);
-        assert_eq!(block.text(), "one two three");
+        assert_eq!(block.text(0..13), "one two three");
         block.sweep();
         assert_eq!(block.kept(), 13, "it was read since the last sweep");
         block.sweep();
@@ -204,16 +255,16 @@ mod tests {
 
     #[test]
     fn a_reader_of_many_blocks_keeps_one_of_them() {
-        let blocks = [block("one"), block("four")];
+        let blocks = [block(&["one"]), block(&["four"])];
         let mut thaw = Thaw::default();
         for block in &blocks {
             thaw.enter(Some(block.clone()));
             // Objects that are not compressed lie in between.
             thaw.enter(None);
-            let text = block.text();
-            assert_eq!(text.as_ptr(), block.text().as_ptr());
+            let text = block.text(0..3);
+            assert_eq!(text.as_ptr(), block.text(0..3).as_ptr());
             block.sweep();
-            assert_eq!(block.kept(), text.len());
+            assert!(block.kept() >= text.len());
         }
         assert_eq!(blocks[0].kept(), 0);
         drop(thaw);
@@ -222,15 +273,15 @@ mod tests {
 
     #[test]
     fn the_text_of_a_retired_block_is_not_kept() {
-        let block = block("one");
-        block.text();
+        let block = block(&["one", "more"]);
+        block.text(0..3);
         assert_eq!(block.kept(), 3);
         block.retire();
         for _ in 0..3 {
-            assert_eq!((block.text(), block.kept()), ("one".into(), 0));
+            assert_eq!((block.text(0..3), block.kept()), ("one".into(), 0));
             let mut thaw = Thaw::default();
             thaw.enter(Some(block.clone()));
-            block.text();
+            block.text(0..3);
             assert_eq!(block.kept(), 3);
             drop(thaw);
             assert_eq!(block.kept(), 0);
@@ -239,11 +290,12 @@ mod tests {
 
     #[test]
     fn the_text_is_kept_if_such_readers_come_often() {
-        let block = block("one");
-        for kept in [0, 3] {
+        let block = block(&["one", "more"]);
+        for kept in [0, 7] {
             let mut thaw = Thaw::default();
             thaw.enter(Some(block.clone()));
-            block.text();
+            block.text(0..3);
+            block.text(3..7);
             drop(thaw);
             assert_eq!(block.kept(), kept);
         }

@@ -111,7 +111,7 @@ impl Leaf {
     }
 
     /// Moves some of the objects into a block, whose text has their tails from these positions on.
-    pub fn move_into(&self, block: Block, run: Range<usize>, positions: &[usize]) {
+    pub fn move_into(&self, block: Block, run: Range<usize>, positions: &[u32]) {
         let (block, is_whole) = (Arc::new(block), run.len() == self.objects.len());
         for (object, at) in self.objects[run].iter().zip(positions) {
             object.move_into(block.clone(), *at);

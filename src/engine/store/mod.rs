@@ -33,7 +33,7 @@ mod view;
 pub mod wire;
 
 pub use backfill::{Backfill, NotBefore};
-pub use block::{Block, Deflated, Thaw};
+pub use block::{Block, Deflated, PartEnd, Thaw};
 pub use bridge::NotBridged;
 pub use budget::{Claim, OverBudget, StoreBudget};
 pub use change::{Change, ChangeKind, FrameKind};

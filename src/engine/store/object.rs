@@ -111,7 +111,7 @@ impl Object {
     }
 
     /// Moves the tail into a block whose text has it from that position on.
-    pub(super) fn move_into(&self, block: Arc<Block>, at: usize) {
+    pub(super) fn move_into(&self, block: Arc<Block>, at: u32) {
         self.tail.move_into(block, at);
     }
 

@@ -10,21 +10,22 @@ use super::block::Block;
 #[derive(Debug)]
 pub(super) struct ObjectBytes(Mutex<Place>);
 
-#[derive(Clone, Debug)]
+/// Small, since most objects are in blocks.
+#[derive(Debug)]
 enum Place {
-    Text(Bytes),
+    Text(Box<Bytes>),
     /// In the text of the block, from that position on.
-    In(Arc<Block>, usize),
+    In(Arc<Block>, u32),
 }
 
 impl ObjectBytes {
-    /// Inflates the block if the bytes, `length` of them, are in one whose text is not kept.
+    /// Inflates a part of the block if the bytes, `length` of them, are in one whose text is not kept.
     pub(super) fn bytes(&self, length: usize) -> Bytes {
         let (block, at) = match &*self.lock() {
-            Place::Text(bytes) => return bytes.clone(),
-            Place::In(block, at) => (block.clone(), *at),
+            Place::Text(bytes) => return Bytes::clone(bytes),
+            Place::In(block, at) => (block.clone(), *at as usize),
         };
-        block.text().slice(at..at + length)
+        block.text(at..at + length)
     }
 
     /// The block that has the bytes; `None` if they are text.
@@ -36,7 +37,7 @@ impl ObjectBytes {
     }
 
     /// Moves the bytes into a block whose text has them from that position on.
-    pub(super) fn move_into(&self, block: Arc<Block>, at: usize) {
+    pub(super) fn move_into(&self, block: Arc<Block>, at: u32) {
         let before = std::mem::replace(&mut *self.lock(), Place::In(block, at));
         // Without the lock, as is what frees the text.
         if let Place::In(before, _) = before {
@@ -51,6 +52,6 @@ impl ObjectBytes {
 
 impl From<Bytes> for ObjectBytes {
     fn from(bytes: Bytes) -> Self {
-        Self(Mutex::new(Place::Text(bytes)))
+        Self(Mutex::new(Place::Text(bytes.into())))
     }
 }
