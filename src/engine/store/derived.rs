@@ -10,10 +10,12 @@ use std::{
 ///
 /// The lock is only held briefly, never while a value is computed, so that a writer that retires a leaf does not wait
 /// for that.
-pub(super) struct Derived<K, T>(Mutex<State<K, T>>);
+///
+/// Takes 16 bytes if no value is kept, which is usual.
+pub(super) struct Derived<K, T>(Mutex<Option<Box<State<K, T>>>>);
 
 enum State<K, T> {
-    /// Values that are kept or being computed. Only a few kinds exist, and usually none is kept.
+    /// Values that are kept or being computed. Only a few kinds exist.
     Open(Vec<Place<K, T>>),
     Retired,
 }
@@ -50,44 +52,52 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
 
     /// The value that is kept now. The call does not count as a use.
     pub(super) fn kept(&self, kind: K) -> Option<T> {
-        let State::Open(places) = &*self.lock() else { return None };
+        let state = self.lock();
+        let State::Open(places) = state.as_deref()? else { return None };
         places.iter().find(|place| place.kind == kind)?.value.get().cloned()
     }
 
     /// The sum of `of` over all values that are kept now.
     pub(super) fn sum(&self, of: impl Fn(&T) -> usize) -> usize {
-        let State::Open(places) = &*self.lock() else { return 0 };
+        let state = self.lock();
+        let Some(State::Open(places)) = state.as_deref() else { return 0 };
         places.iter().filter_map(|place| place.value.get()).map(of).sum()
     }
 
     /// Drops the values that were not used since the last sweep; they are computed again on their next use.
     pub(super) fn sweep(&self) {
-        if let State::Open(places) = &mut *self.lock() {
-            places.retain_mut(|place| std::mem::take(&mut place.asked));
-            places.shrink_to_fit();
-        }
+        self.retain(|place| std::mem::take(&mut place.asked));
     }
 
     fn remove(&self, kind: K) {
-        if let State::Open(places) = &mut *self.lock() {
-            places.retain(|place| place.kind != kind);
+        self.retain(|place| place.kind != kind);
+    }
+
+    fn retain(&self, keep: impl FnMut(&mut Place<K, T>) -> bool) {
+        let mut state = self.lock();
+        let Some(State::Open(places)) = state.as_deref_mut() else { return };
+        places.retain_mut(keep);
+        places.shrink_to_fit();
+        if places.is_empty() {
+            *state = None;
         }
     }
 
     /// Drops all values that are kept now.
     pub(super) fn clear(&self) {
-        if let State::Open(places) = &mut *self.lock() {
-            *places = Vec::new();
-        }
+        self.retain(|_| false);
     }
 
     /// Drops all values; from now on none is kept.
     pub(super) fn retire(&self) {
-        *self.lock() = State::Retired;
+        *self.lock() = Some(State::Retired.into());
     }
 
     fn place(&self, kind: K) -> Option<Arc<OnceLock<T>>> {
-        let State::Open(places) = &mut *self.lock() else { return None };
+        let mut state = self.lock();
+        let State::Open(places) = &mut **state.get_or_insert_with(|| State::Open(Vec::new()).into()) else {
+            return None;
+        };
         if let Some(place) = places.iter_mut().find(|place| place.kind == kind) {
             place.asked = true;
             return Some(place.value.clone());
@@ -98,14 +108,14 @@ impl<K: Copy + Eq, T: Clone> Derived<K, T> {
         Some(value)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K, T>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<State<K, T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K, T> Default for Derived<K, T> {
     fn default() -> Self {
-        Self(Mutex::new(State::Open(Vec::new())))
+        Self(Mutex::default())
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     schema::{PathTree, Schema, Shape},
 };
 use base::{
-    apimachinery::{Labels, ObjectKey, ResourceVersion},
+    apimachinery::{ObjectKey, ResourceVersion},
     json::{InvalidJson, Members, text},
 };
 
@@ -51,13 +51,10 @@ impl Object {
         let version_at = object::version_at(&digits_at, version).ok_or(ReadError::Shape)?;
         let metadata_at = range_within(&json, metadata.text, opening.len()).ok_or(ReadError::Shape)?.into();
         let key = ObjectKey::new(metadata.namespace.as_deref(), &name);
-        let fields = schema.field_values(values);
-        let labels =
-            metadata.labels.iter().map(|(name, value)| (schema.interner.share(name), schema.interner.share(value)));
-        let labels = labels.collect::<Labels>();
+        let selectable = schema.selectable(metadata.labels.iter().map(|(name, value)| (&**name, &**value)), values);
         let tail = json.slice(opening.len()..);
         let (tail_len, tail, derived) = (object::position(tail.len()), tail.into(), Default::default());
-        Ok(Self { key, version, labels, fields, tail, tail_len, version_at, metadata_at, derived })
+        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, derived })
     }
 }
 

@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{budget::StoreBudget, interner::Interner, tag_tree::TagTree, wire};
+use super::{
+    budget::StoreBudget,
+    interner::{Interner, Selectable},
+    tag_tree::TagTree,
+    wire,
+};
 use base::apimachinery::{Encoding, FieldSource, GroupResource, NODE_NAME, SelectableField, field_tags};
 
 /// The first bytes of every protobuf response (read-path 4.1).
@@ -134,15 +139,21 @@ impl Schema {
         &self.fields
     }
 
-    /// The values of an object's selectable fields that are not in its key. `found` are those that were read from the
-    /// object, in the order of [`Self::fields`].
-    pub(super) fn field_values(&self, found: Vec<Option<Arc<str>>>) -> Box<[Arc<str>]> {
+    /// What selectors compare of an object, shared with others. `found` are the values that were read from the object,
+    /// in the order of [`Self::fields`].
+    pub(super) fn selectable<'a>(
+        &self,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        found: Vec<Option<Arc<str>>>,
+    ) -> Arc<Selectable> {
+        let labels = labels.map(|(key, value)| (self.interner.share(key), self.interner.share(value))).collect();
         let value = |(field, found): (&SelectableField, Option<Arc<str>>)| match &field.source {
             FieldSource::Name | FieldSource::Namespace => None,
             FieldSource::Path { absent, .. } => Some(self.interner.share(found.as_deref().unwrap_or(absent))),
             FieldSource::NeverSet => Some(self.interner.share("")),
         };
-        self.fields.iter().zip(found).filter_map(value).collect()
+        let fields = self.fields.iter().zip(found).filter_map(value).collect();
+        self.interner.share_selectable(Selectable { labels, fields })
     }
 
     /// Where objects have the value of a field; `None` if it is not known to be selectable.

@@ -36,7 +36,7 @@ fn values_for_selectors_are_read_from_the_bytes() {
     let schema = pods();
     let pod = pod(&schema, "ns", "p", 7);
     assert_eq!((pod.key.as_str(), pod.version), ("ns/p", version(7)));
-    assert_eq!(pod.labels.get("app"), Some("a<b"));
+    assert_eq!(pod.labels().get("app"), Some("a<b"));
     let field = |label| pod.field(schema.place(label).expect("selectable"));
     assert_eq!(
         ["spec.nodeName", "spec.hostNetwork", "status.phase", "metadata.namespace", "status.podIP"].map(field),
@@ -72,7 +72,7 @@ fn fields_are_strings_booleans_and_integers_at_any_place() {
     let object = Object::from_event(json.into(), &schema).expect("an object");
     let fields: Vec<_> = schema.places().iter().map(|place| object.field(*place)).collect();
     assert_eq!(fields, ["-3", "false", "", "A", "", "W", "u"]);
-    assert_eq!(object.labels.iter().count(), 0);
+    assert_eq!(object.labels().iter().count(), 0);
 }
 
 #[test]

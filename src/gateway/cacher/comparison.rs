@@ -93,7 +93,7 @@ impl MetadataPage {
                 return Some(Difference::Version { key, held, listed });
             }
             let labels = listed.labels.iter().map(|(label, value)| (&**label, &**value));
-            if !object.labels.iter().eq(labels) {
+            if !object.labels().iter().eq(labels) {
                 return Some(Difference::Labels(key));
             }
             held.next();

@@ -252,7 +252,7 @@ fn an_object_that_leaves_has_its_old_metadata_and_the_new_version() {
     let read =
         Schema::protobuf(Shape::protobuf("PartialObjectMetadata", "meta.k8s.io/v1"), &gadgets.resource, Vec::new());
     let read = Object::from_protobuf(protobuf.message, &read).unwrap();
-    assert_eq!((&*protobuf.r#type, read.version, read.labels.get("b")), ("DELETED", version("1000"), Some("x")));
+    assert_eq!((&*protobuf.r#type, read.version, read.labels().get("b")), ("DELETED", version("1000"), Some("x")));
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn the_json_and_protobuf_readers_agree() {
         for (item, object) in items.items.iter().zip(&objects) {
             let expected = Object::from_item(Bytes::copy_from_slice(item.get().as_bytes()), &schema).unwrap();
             assert_eq!((&expected.key, expected.version), (&object.key, object.version), "{file}");
-            assert_eq!(expected.labels, object.labels, "{file} {}", object.key);
+            assert_eq!(expected.labels(), object.labels(), "{file} {}", object.key);
             for (place, field) in schema.places().iter().zip(schema.fields()) {
                 let (expected, found) = (expected.field(*place), object.field(*place));
                 assert_eq!(expected, found, "{file} {} {}", object.key, field.label);

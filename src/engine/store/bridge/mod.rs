@@ -53,7 +53,7 @@ impl Come {
 
     /// Whether a selector may have selected the old object and not the new one.
     pub(super) fn is_reselected(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| before.labels != self.now.labels || before.fields != self.now.fields)
+        self.before.as_ref().is_some_and(|before| !before.is_selected_like(&self.now))
     }
 }
 

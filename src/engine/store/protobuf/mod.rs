@@ -11,7 +11,7 @@ use super::{
     schema::Schema,
     wire::{Field, Fields, InvalidWire, Value, varint_len},
 };
-use base::apimachinery::{Labels, ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 impl Object {
     /// Parses an object's own message: an item of a list, or the `raw` field of an envelope.
@@ -41,12 +41,9 @@ impl Object {
         let version_at = object::version_at(&digits_at, version).ok_or(ReadError::Shape)?;
         let metadata_at = metadata_at.into();
         let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
-        let labels =
-            metadata.labels.iter().map(|(name, value)| (schema.interner.share(name), schema.interner.share(value)));
-        let labels = labels.collect::<Labels>();
-        let fields = schema.field_values(values);
+        let selectable = schema.selectable(metadata.labels.iter().copied(), values);
         let (tail_len, tail, derived) = (object::position(message.len()), message.into(), Default::default());
-        Ok(Self { key, version, labels, fields, tail, tail_len, version_at, metadata_at, derived })
+        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, derived })
     }
 }
 
@@ -145,7 +142,7 @@ mod tests {
         let selectable = pod.selectable();
         let metadata = pod.metadata.ok_or("no metadata")?;
         let namespace = Some(&*metadata.namespace).filter(|namespace| !namespace.is_empty());
-        let labels: HashMap<_, _> = object.labels.iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        let labels: HashMap<_, _> = object.labels().iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         let same = object.key == ObjectKey::new(namespace, &metadata.name)
             && object.version.to_string() == metadata.resource_version.trim_start_matches('0')
             && labels == metadata.labels

@@ -49,7 +49,7 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.object.labels.iter()
+        self.object.labels().iter()
     }
 
     fn member(&self, name: &str) -> Option<&'a [u8]> {
