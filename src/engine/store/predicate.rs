@@ -71,7 +71,7 @@ impl Predicate {
     /// Whether the object meets all requirements of both selectors.
     pub fn matches(&self, object: &Object) -> bool {
         let holds = |term: &FieldTerm| (object.field(term.place) == &*term.value) == term.equals;
-        self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(&object.labels()))
+        self.fields.iter().all(holds) && (self.labels.is_empty() || self.labels.matches(object.labels()))
     }
 
     /// The value that the selector requires of the field at that place, if it requires one.
