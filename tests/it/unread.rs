@@ -181,7 +181,7 @@ async fn a_watch_whose_initial_events_take_longer_than_history_reaches_back_ends
     // More bytes than the buffers of both sockets take.
     const OBJECTS: usize = 20;
     const LAST: &str = "\"data\":{\"text\":\"\"}}}\n\r\n";
-    let world = World::start_with(Sim::new(), |config| config.cache.history.bytes = 1 << 18).await;
+    let world = World::start_with(Sim::new(), |config| config.cache.history.bytes = 1 << 16).await;
     let create = |name: String, bytes| {
         let metadata = json!({"name": name, "namespace": "default"});
         let data = json!({"text": "x".repeat(bytes)});

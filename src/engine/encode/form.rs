@@ -1,29 +1,19 @@
 //! The form in which the objects of one request are written: whole, or only their metadata.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::{
-    BookmarkTemplate, added_len, deflated_items, frame,
-    gzip::{PREFIX, packed_items},
-    list, object,
+    BookmarkTemplate, added_len, deflated_items, frame, list, object,
     partial::{NotPartial, Partial},
     put_added,
 };
-use crate::store::{Block, Change, Deflated, FrameKind, Leaf, Object, Shape, StoreBudget, Thaw};
+use crate::store::{Change, Deflated, FrameKind, Leaf, Object, Shape, Thaw};
 use base::apimachinery::{Encoding, GroupResource, Representation, View};
 
 /// The maximum number of bytes of whole objects that are joined at a time. A larger object is not copied.
 const PIECE: usize = 64 << 10;
-
-/// Objects are kept compressed if that takes at most this part of their text.
-const WORTH: usize = 2;
-/// The maximum number of bytes of one block; a single object may exceed it. Holds as many pods as a leaf.
-const BLOCK_MAX: usize = 1 << 20;
-/// The maximum number of bytes of a part of a block, which is inflated as a whole in some 150 microseconds; a single
-/// object may exceed it. Smaller parts are inflated sooner, and take more.
-const PART_MAX: usize = 96 << 10;
 
 /// A part of a leaf's items.
 #[derive(Debug)]
@@ -94,7 +84,7 @@ impl Form {
             return Ok(LeafChunk { bytes: self.leaf_items(leaf)?, shared: Bytes::new(), next: leaf.objects().len() });
         };
         let objects = &leaf.objects()[at..];
-        let mut count = list::items_within(objects, shape, PIECE);
+        let mut count = list::items_within(objects.iter(), shape, PIECE);
         // The objects of a selection may all be in different blocks: a piece takes the time of one of these.
         if leaf.is_private() {
             count = objects[..count].chunk_by(|one, next| one.is_beside(next)).next().map_or(0, <[_]>::len);
@@ -148,48 +138,6 @@ impl Form {
         leaf.deflated(self.representation(), deflate).ok_or(NotPartial)
     }
 
-    /// Compresses the objects of a leaf in the form that the store has: as gzip lists send them, if one block is
-    /// enough for all of them.
-    pub fn compress(&self, leaf: &Leaf) {
-        let Self::Whole(shape) = self else { return };
-        let (objects, mut at) = (leaf.objects(), 0);
-        while at < objects.len() {
-            let end = at + list::items_within(&objects[at..], shape, BLOCK_MAX).max(1);
-            self.compress_run(leaf, at..end, shape);
-            at = end;
-        }
-        // What is text still, takes hardly less if it is compressed.
-        leaf.settled_for_good();
-    }
-
-    /// Compresses neighbours of one leaf.
-    fn compress_run(&self, leaf: &Leaf, run: Range<usize>, shape: &Shape) {
-        if let Some((block, positions)) = self.block(&leaf.objects()[run.clone()], shape, leaf.budget()) {
-            leaf.move_into(block, run, &positions);
-        }
-    }
-
-    /// A block of the objects' items, and the positions of their tails in its text. `None` if it is not worth it.
-    fn block(&self, objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option<(Block, Vec<u32>)> {
-        let separator = self.separator_len();
-        let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
-        let (mut ends, mut begin, mut end, mut positions) = (Vec::new(), 0, 0, Vec::with_capacity(objects.len()));
-        for object in objects {
-            // The first item has no separator in front of it.
-            let length = list::item_len(object, shape) - if end == 0 { separator } else { 0 };
-            if end > begin && end + length - begin > PART_MAX {
-                ends.push(end);
-                begin = end;
-            }
-            end += length;
-            positions.push(u32::try_from(end - object.tail_len()).ok()?);
-        }
-        ends.push(end);
-        let (deflated, parts) = packed_items(&items, &ends);
-        let is_worth_it = deflated.blocks.len() <= items.len() / WORTH;
-        is_worth_it.then(|| (Block::new(self.representation(), deflated, PREFIX, parts, budget.clone()), positions))
-    }
-
     fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {
         match self {
             Self::Whole(shape) => Some(list::items(objects.iter(), shape, &mut Thaw::default())),
@@ -222,12 +170,16 @@ impl Form {
         Ok(())
     }
 
-    /// The frame of `change` for watchers that see it as `kind`: made once, and shared by all of them.
-    pub fn frame(&self, change: &Change, kind: FrameKind) -> Result<Bytes, NotPartial> {
-        match self {
-            Self::Whole(shape) => Ok(change.frame(kind, |change| frame(change, kind, shape))),
-            Self::Partial(form, partial) => change.frame_in(*form, kind, |change| partial.frame(change, kind)),
-        }
+    /// The frame of `change` for watchers that see it as `kind`: made once, and shared by all of them. `thaw` goes from
+    /// change to change.
+    pub fn frame(&self, change: &Change, kind: FrameKind, thaw: &mut Thaw) -> Result<Bytes, NotPartial> {
+        change.frame(self.representation(), kind, |change| {
+            change.source(kind).thaw(thaw);
+            match self {
+                Self::Whole(shape) => Ok(frame(change, kind, shape)),
+                Self::Partial(_, partial) => partial.frame(change, kind),
+            }
+        })
     }
 
     /// The bookmark template for this form, derived from the resource's own.

@@ -13,9 +13,7 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
         (Encoding::Json, FrameKind::Added) => event(b"ADDED", shape, &[&change.object.tail()]),
         (Encoding::Json, FrameKind::Modified) => event(b"MODIFIED", shape, &[&change.object.tail()]),
         (Encoding::Json, FrameKind::Deleted) => event(b"DELETED", shape, &[&change.object.tail()]),
-        (Encoding::Json, FrameKind::Left) => {
-            left(change.before.as_deref().unwrap_or(&change.object), change.version, shape)
-        }
+        (Encoding::Json, FrameKind::Left) => left(change.source(kind), change.version, shape),
     }
 }
 

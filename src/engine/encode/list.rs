@@ -122,13 +122,13 @@ pub(super) fn items<'a>(
 }
 
 /// The number of objects from the start whose items have at most `bytes` bytes in total.
-pub(super) fn items_within(objects: &[Arc<Object>], shape: &Shape, bytes: usize) -> usize {
+pub(super) fn items_within<'a>(objects: impl Iterator<Item = &'a Arc<Object>>, shape: &Shape, bytes: usize) -> usize {
     let mut length = 0;
-    let fits = |object: &&Arc<Object>| {
+    let fits = |object: &&'a Arc<Object>| {
         length += item_len(object, shape);
         length <= bytes
     };
-    objects.iter().take_while(fits).count()
+    objects.take_while(fits).count()
 }
 
 /// The length of the [`items`] of a leaf in bytes. In JSON computed without visiting the objects.

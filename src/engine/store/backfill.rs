@@ -12,7 +12,7 @@ use super::{
     object::Object,
     snapshot::Snapshot,
 };
-use base::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{Encoding, ObjectKey, ResourceVersion};
 
 /// Why a backfill cannot have led to the state with which history begins, or cannot be added to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +44,8 @@ pub struct Backfill {
     unchanged: usize,
     /// How many more changes, and bytes of them, history may hold.
     room: (usize, usize),
+    /// The encoding of the events.
+    encoding: Encoding,
 }
 
 #[derive(Debug)]
@@ -54,9 +56,15 @@ struct Event {
 }
 
 impl Backfill {
-    pub(super) fn new(from: ResourceVersion, until: Snapshot, first: u64, room: (usize, usize)) -> Self {
+    pub(super) fn new(
+        from: ResourceVersion,
+        until: Snapshot,
+        first: u64,
+        room: (usize, usize),
+        encoding: Encoding,
+    ) -> Self {
         let (events, changed, held) = Default::default();
-        Self { from, until, first, events, changed, held, unchanged: 0, room }
+        Self { from, until, first, events, changed, held, unchanged: 0, room, encoding }
     }
 
     /// The version after which it begins.
@@ -145,10 +153,7 @@ impl Backfill {
         if before.is_some() != is_possible || before.as_ref().is_some_and(|before| before.version >= version) {
             return Err(NotBefore::Contradiction(key));
         }
-        let after = self.until.clone().at(version);
-        let (pinned, frames, frames_in, gap) = Default::default();
-        let change = Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in };
-        change.frame(kind.into(), |_| line);
+        let change = Change::new(number, (version, kind), object).replacing(before).framed(self.encoding, line);
         Ok(Arc::new(change))
     }
 }
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_backfill_has_no_more_than_history_may_hold() {
-        let (schema, limits) = (schema(), HistoryLimits { age: Duration::from_secs(300), bytes: 10_000 });
+        let (schema, limits) = (schema(), HistoryLimits { age: Duration::from_secs(300), bytes: 2_000 });
         let (_writer, reader) = store(schema.clone(), &Objects::default(), version(20), limits);
         let mut backfill = reader.backfill(version(10)).expect("history was not trimmed");
         let push = |backfill: &mut Backfill, at| backfill.push(ChangeKind::Added, object(&schema, 0, at), Bytes::new());

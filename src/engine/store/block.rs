@@ -90,6 +90,17 @@ impl Block {
         if self.is_pinned.swap(true, Relaxed) { 0 } else { self.len() }
     }
 
+    /// Whether [`Self::pin`] was called.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.is_pinned.load(Relaxed)
+    }
+
+    /// What that many bytes of the text take compressed.
+    pub(super) fn share_of(&self, length: usize) -> usize {
+        let share = (length as u64).saturating_mul(self.len() as u64) / self.deflated.length.max(1);
+        usize::try_from(share).map_or(length, |share| share.min(length))
+    }
+
     /// Notes that the newest objects were moved into another block. The text is kept no longer than it is being read.
     pub(super) fn retire(&self) {
         let mut text = self.lock();
@@ -97,6 +108,11 @@ impl Block {
         if text.readers == 0 {
             text.kept = Vec::new();
         }
+    }
+
+    /// Whether the newest objects are in another block.
+    pub(super) fn is_retired(&self) -> bool {
+        self.lock().is_retired
     }
 
     /// The items compressed for lists in that representation, if the block has that.

@@ -1,11 +1,14 @@
 //! One change of one object: its kind, the state before and after it, and its frames.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use bytes::Bytes;
 
 use super::{history::Gap, object::Object, snapshot::Snapshot};
-use base::apimachinery::{Representation, ResourceVersion};
+use base::apimachinery::{Encoding, Representation, ResourceVersion, View};
 
 /// What upstream reported about the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +35,8 @@ pub enum FrameKind {
     Left,
 }
 
-/// A change and the state after it. Frames are made once and shared by all watchers.
+/// A change. Frames are made once and shared by all watchers, until nothing but them keeps the text of
+/// the object.
 #[derive(Debug)]
 pub struct Change {
     /// The position of the change in its store: counted from [`super::FIRST_CHANGE`], without gaps.
@@ -45,37 +49,99 @@ pub struct Change {
     pub object: Arc<Object>,
     /// The object that the store held before, if any.
     pub before: Option<Arc<Object>>,
-    pub(super) after: Snapshot,
     /// The gap that was bridged by this change and others.
     pub(super) gap: Option<Gap>,
     /// Compressed bytes that are kept for `before` alone: of the block that it was in.
     pub(super) pinned: u32,
-    pub(super) frames: [OnceLock<Bytes>; 4],
-    /// Frames in representations other than the store's own.
-    pub(super) frames_in: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
+    /// Whether compressing its objects was not worth it.
+    is_tried: AtomicBool,
+    /// Few, and usually only upstream's own.
+    frames: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
 }
 
 impl Change {
-    /// The frame of that kind, made by `encode` on the first call.
-    pub fn frame(&self, kind: FrameKind, encode: impl FnOnce(&Self) -> Bytes) -> Bytes {
-        self.frames[kind as usize].get_or_init(|| encode(self)).clone()
+    pub(super) fn new(number: u64, (version, kind): (ResourceVersion, ChangeKind), object: Arc<Object>) -> Self {
+        let (before, gap, pinned, is_tried, frames) = Default::default();
+        Self { number, version, kind, object, before, gap, pinned, is_tried, frames }
     }
 
-    /// The frame in a representation other than the store's own, made by `encode` on the first call. Errors are not
-    /// kept.
-    pub fn frame_in<E>(
+    /// The same, of an object that the store held.
+    pub(super) fn replacing(self, before: Option<Arc<Object>>) -> Self {
+        let pinned = before.as_ref().and_then(|before| before.block()).map_or(0, |block| block.pin());
+        Self { before, pinned: u32::try_from(pinned).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// The same, with the event as upstream framed it.
+    pub(super) fn framed(self, encoding: Encoding, line: Bytes) -> Self {
+        let own = Representation { encoding, view: View::Whole };
+        Self { frames: Mutex::new(vec![(own, self.kind.into(), line)]), ..self }
+    }
+
+    /// The same, for a change that was found when a gap was bridged.
+    pub(super) fn within(self, gap: Gap) -> Self {
+        Self { gap: Some(gap), ..self }
+    }
+
+    /// The frame in that representation, made by `encode` on the first call. Errors are not kept.
+    pub fn frame<E>(
         &self,
         form: Representation,
         kind: FrameKind,
         encode: impl FnOnce(&Self) -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        let mut frames = self.frames_in.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = self.lock();
         if let Some((.., frame)) = frames.iter().find(|(known, made, _)| (*known, *made) == (form, kind)) {
             return Ok(frame.clone());
         }
         let frame = encode(self)?;
+        frames.reserve_exact(1);
         frames.push((form, kind, frame.clone()));
         Ok(frame)
+    }
+
+    /// Its objects that are to be compressed, because they are text, or alone in a block that its other objects have
+    /// left. `newest` are those that are compressed with their neighbours.
+    pub(super) fn past_objects(&self, newest: &Snapshot) -> impl Iterator<Item = &Arc<Object>> {
+        let is_tried = self.is_tried.load(Relaxed);
+        let is_newest =
+            |object: &Arc<Object>| newest.get(object.key.as_str()).is_some_and(|newest| Arc::ptr_eq(newest, object));
+        let is_past = move |object: &&Arc<Object>| {
+            !is_tried && object.block().is_none_or(|block| block.is_retired()) && !is_newest(object)
+        };
+        self.before.iter().chain([&self.object]).filter(is_past)
+    }
+
+    /// Notes that its objects take hardly less if they are compressed.
+    pub(super) fn stays_text(&self) {
+        self.is_tried.store(true, Relaxed);
+    }
+
+    /// Drops the frames, which are made again for watchers that come later, if they alone keep the object's text.
+    /// Returns whether there were any.
+    pub(super) fn forget_frames(&self) -> bool {
+        let frames = if self.object.is_compressed() { std::mem::take(&mut *self.lock()) } else { Vec::new() };
+        !frames.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Representation, FrameKind, Bytes)>> {
+        self.frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the state after the change of the one before it, and returns the object that it replaces.
+    pub(super) fn apply_to(&self, state: &mut Snapshot) -> Option<Arc<Object>> {
+        match self.kind {
+            ChangeKind::Added | ChangeKind::Modified => state.insert(self.object.clone()),
+            ChangeKind::Deleted | ChangeKind::Gone => state.remove(&self.object.key),
+            ChangeKind::Reselected => None,
+        }
+    }
+
+    /// The object that the frame of that kind has.
+    pub fn source(&self, kind: FrameKind) -> &Arc<Object> {
+        match kind {
+            FrameKind::Left => self.before.as_ref().unwrap_or(&self.object),
+            FrameKind::Added | FrameKind::Modified | FrameKind::Deleted => &self.object,
+        }
     }
 
     /// The gap that was bridged by this change and others; `None` for a change that upstream reported.
@@ -104,25 +170,21 @@ impl Change {
         }
     }
 
-    /// The memory that this change takes besides the newest state, in bytes: the object's bytes and the copied nodes.
+    /// The memory that this change takes besides the newest state, in bytes. Less once its objects are compressed.
     pub(super) fn bytes(&self) -> usize {
-        // The changes of one bridge share the state after it.
-        let bytes = if self.gap.is_some() { self.object.tail_len() } else { Self::bytes_of(&self.object) };
-        bytes + self.pinned as usize
+        let pinned = self.before.as_ref().and_then(|before| before.block()).filter(|block| block.is_pinned());
+        let text = self.object.tail_len() - self.object.kept_bytes();
+        Self::bytes_of(&self.object) - text + pinned.map_or(0, |_| self.pinned as usize)
     }
 
-    /// The compressed bytes that history keeps for the object that a change replaces, unless an earlier change does.
-    pub(super) fn pinned_for(before: Option<&Arc<Object>>) -> u32 {
-        let pinned = before.and_then(|before| before.block()).map_or(0, |block| block.pin());
-        u32::try_from(pinned).unwrap_or(u32::MAX)
-    }
-
-    /// The same for a change to that object.
+    /// The same for a change to that object, when it is new.
     pub(super) fn bytes_of(object: &Object) -> usize {
-        /// An estimate for the pointers of the leaf that the change copied, and for the tree nodes above it.
-        const COPIED_NODES: usize = 4096;
-        object.tail_len() + object.unusual_bytes() + COPIED_NODES
+        object.tail_len() + object.unusual_bytes() + Self::OWN_BYTES
     }
+
+    /// An estimate of what a change takes besides the bytes of its object: itself, the object's key and places, and its
+    /// part of the states that history keeps.
+    pub(super) const OWN_BYTES: usize = 768;
 }
 
 impl From<ChangeKind> for FrameKind {

@@ -1,10 +1,15 @@
 //! The bounded window of past changes: watches start in it and exact reads are answered from it.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
-use super::{change::Change, snapshot::Snapshot};
+use super::{block::Block, change::Change, snapshot::Snapshot};
 use base::apimachinery::ResourceVersion;
 
 /// How much of the past a store keeps. [`HistoryLimits::COUNT_MIN`] changes are always kept.
@@ -47,11 +52,17 @@ pub enum Expired {
 }
 
 /// Changes in order of version, numbered without gaps, and the state before the first one.
+///
+/// What has been there for a while is kept compressed ([`Self::settled`]), since only watches that resume read it.
 #[derive(Debug)]
 pub(super) struct History {
-    changes: VecDeque<(Instant, Arc<Change>)>,
+    changes: VecDeque<Entry>,
     /// The number of the first change in `changes`.
     first: u64,
+    /// The number of the first change that was not there at the last call of [`Self::settled`].
+    settled: u64,
+    /// The blocks of settled changes.
+    blocks: Vec<Weak<Block>>,
     /// The state before the first change. Of a version before [`Self::began`], only the version is known.
     base: Snapshot,
     /// The version with which history began, before [`Self::prepend`]: the oldest one that can be read exactly.
@@ -66,6 +77,16 @@ pub(super) struct History {
     gaps: VecDeque<Gap>,
 }
 
+#[derive(Debug)]
+struct Entry {
+    at: Instant,
+    change: Arc<Change>,
+    /// What it takes besides the newest state.
+    bytes: usize,
+    /// The state after it, of every [`STATE_EVERY`]th change. The others follow from these.
+    after: Option<Snapshot>,
+}
+
 /// The number of the first change after a fill. Earlier changes, which are added later, have lower numbers.
 pub const FIRST_CHANGE: u64 = 1 << 32;
 
@@ -76,15 +97,18 @@ const GAPS_MAX: usize = 64;
 /// The precision of the age of a version: this fraction of the maximum age.
 const AGE_PARTS: u32 = 64;
 
+/// Of this many changes one has the state after it, which takes a copy of a leaf and of the nodes above it.
+const STATE_EVERY: u64 = 16;
+
 /// The number of changes over which the pace is averaged.
 const PACE_CHANGES: u32 = 8;
 
 impl History {
     pub(super) fn new(base: Snapshot, limits: HistoryLimits, now: Instant) -> Self {
         let reached = VecDeque::from([(now, base.version())]);
-        let (changes, gaps) = Default::default();
-        let (first, began) = (FIRST_CHANGE, base.version());
-        Self { changes, first, base, began, is_trimmed: false, bytes: 0, limits, reached, gaps }
+        let (changes, blocks, gaps) = Default::default();
+        let (first, settled, began) = (FIRST_CHANGE, FIRST_CHANGE, base.version());
+        Self { changes, first, settled, blocks, base, began, is_trimmed: false, bytes: 0, limits, reached, gaps }
     }
 
     /// The state before the first change, and the number of that change; `None` if earlier changes were removed.
@@ -105,9 +129,38 @@ impl History {
         self.first -= changes.len() as u64;
         self.base = self.base.clone().at(from);
         for change in changes.into_iter().rev() {
-            self.bytes += change.bytes();
-            self.changes.push_front((at, change));
+            let bytes = change.bytes();
+            self.bytes += bytes;
+            self.changes.push_front(Entry { at, change, bytes, after: None });
         }
+    }
+
+    /// The numbers of the changes that were there at the last call already.
+    pub(super) fn settled(&mut self) -> Range<u64> {
+        let next = self.next();
+        self.first..std::mem::replace(&mut self.settled, next)
+    }
+
+    /// Counts the changes with those numbers again, whose objects were compressed.
+    pub(super) fn compressed(&mut self, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+            // It may have been trimmed meanwhile.
+            let Some(entry) = at.and_then(|at| self.changes.get_mut(at)) else { continue };
+            let before = std::mem::replace(&mut entry.bytes, entry.change.bytes());
+            self.bytes = self.bytes - before + entry.bytes;
+        }
+    }
+
+    /// Notes a block of settled changes.
+    pub(super) fn add_block(&mut self, block: &Arc<Block>) {
+        self.blocks.retain(|block| block.strong_count() > 0);
+        self.blocks.push(Arc::downgrade(block));
+    }
+
+    /// The blocks of settled changes.
+    pub(super) fn blocks(&self) -> Vec<Arc<Block>> {
+        self.blocks.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(super) fn limits(&self) -> HistoryLimits {
@@ -145,12 +198,14 @@ impl History {
         now.duration_since(at) > self.limits.age
     }
 
-    /// Adds a change, and removes those beyond the limits, as [`Self::trim`] does.
+    /// Adds a change, of which `after` is the state after it, and removes those beyond the limits, as [`Self::trim`]
+    /// does.
     #[must_use]
-    pub(super) fn push(&mut self, change: Arc<Change>, now: Instant) -> Vec<Arc<Change>> {
+    pub(super) fn push(&mut self, change: Arc<Change>, after: &Snapshot, now: Instant) -> Vec<Arc<Change>> {
         self.reach(change.known_at(), now);
-        self.bytes += change.bytes();
-        self.changes.push_back((now, change));
+        let (bytes, is_kept) = (change.bytes(), change.number.is_multiple_of(STATE_EVERY));
+        self.bytes += bytes;
+        self.changes.push_back(Entry { at: now, change, bytes, after: is_kept.then(|| after.clone()) });
         // Usually removes one change for each one that was added. But those of a past that was put before them count
         // as equally old, and may be a hundred thousand.
         self.trim(now)
@@ -171,12 +226,12 @@ impl History {
     fn trim_while(&mut self, is_over: impl Fn(&Self) -> bool) -> Vec<Arc<Change>> {
         let mut gone = Vec::new();
         while is_over(self) {
-            if let Some((_, change)) = self.changes.pop_front() {
-                self.bytes -= change.bytes();
+            if let Some(entry) = self.changes.pop_front() {
+                self.bytes -= entry.bytes;
                 self.first += 1;
                 self.is_trimmed = true;
-                self.base = change.after.clone();
-                gone.push(change);
+                self.base = entry.after_state(&self.base);
+                gone.push(entry.change);
             }
         }
         while self.gaps.front().is_some_and(|gap| gap.to <= self.base.version()) {
@@ -186,17 +241,17 @@ impl History {
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        let Some((oldest, _)) = self.changes.front() else { return false };
+        let Some(oldest) = self.changes.front() else { return false };
         self.changes.len() > HistoryLimits::COUNT_MAX
             || self.changes.len() > HistoryLimits::COUNT_MIN
-                && (self.bytes > self.limits.bytes || self.is_too_old(*oldest, now))
+                && (self.bytes > self.limits.bytes || self.is_too_old(oldest.at, now))
     }
 
     /// The average time between the last few changes, including the time since the last one; `None` if there were fewer
     /// changes since the fill.
     pub(super) fn pace(&self, now: Instant) -> Option<Duration> {
-        let (at, change) = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
-        (change.number >= FIRST_CHANGE).then(|| now.duration_since(*at) / PACE_CHANGES)
+        let entry = self.changes.get(self.changes.len().checked_sub(PACE_CHANGES as usize)?)?;
+        (entry.change.number >= FIRST_CHANGE).then(|| now.duration_since(entry.at) / PACE_CHANGES)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -209,7 +264,7 @@ impl History {
 
     /// A lower bound for how long ago the oldest version that a watch can start after ceased to be the newest.
     pub(super) fn span(&self, now: Instant) -> Duration {
-        let oldest = self.changes.front().map(|(at, _)| *at);
+        let oldest = self.changes.front().map(|entry| entry.at);
         let filled = self.reached.front().map(|(at, _)| *at);
         oldest.or(filled).map_or(Duration::ZERO, |at| now.duration_since(at))
     }
@@ -217,7 +272,7 @@ impl History {
     /// The time since the change with that number was added; `None` if it does not exist yet or was removed.
     pub(super) fn age(&self, number: u64, now: Instant) -> Option<Duration> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.changes.get(at).map(|(at, _)| now.duration_since(*at))
+        self.changes.get(at).map(|entry| now.duration_since(entry.at))
     }
 
     /// The number of the next change.
@@ -245,7 +300,7 @@ impl History {
     pub(super) fn from(&self, number: u64, limit: usize) -> Option<impl Iterator<Item = &Arc<Change>>> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?.min(self.changes.len());
         let end = self.changes.len().min(at + limit);
-        Some(self.changes.range(at..end).map(|(_, change)| change))
+        Some(self.changes.range(at..end).map(|entry| &entry.change))
     }
 
     /// The state at `version`, if it lies in the window; `known` is the version up to which the store is complete. A
@@ -260,11 +315,14 @@ impl History {
         if newest_too_old.is_some_and(|(_, reached)| version < *reached) {
             return None;
         }
-        let state = match self.index_after(version).checked_sub(1) {
-            Some(at) => &self.changes[at].1.after,
-            None => &self.base,
+        let end = self.index_after(version);
+        let known = self.changes.range(..end).rposition(|entry| entry.after.is_some());
+        let (state, from) = match known {
+            Some(at) => (self.changes[at].after.clone(), at),
+            None => (None, 0),
         };
-        Some(state.clone().at(version))
+        let state = state.unwrap_or_else(|| self.base.clone());
+        Some(self.changes.range(from..end).fold(state, |state, entry| entry.after_state(&state)).at(version))
     }
 
     /// The end of the last gap, if that is after `version`.
@@ -278,7 +336,22 @@ impl History {
     }
 
     fn index_after(&self, version: ResourceVersion) -> usize {
-        self.changes.partition_point(|(_, change)| change.known_at() <= version)
+        self.changes.partition_point(|entry| entry.change.known_at() <= version)
+    }
+}
+
+impl Entry {
+    /// The state after the change; `before` is the one before it. Of a gap, the changes lead to the state together.
+    fn after_state(&self, before: &Snapshot) -> Snapshot {
+        if let Some(after) = &self.after {
+            return after.clone();
+        }
+        let mut after = before.clone();
+        // The first state is the one after all changes that were put before it.
+        if self.change.number >= FIRST_CHANGE {
+            self.change.apply_to(&mut after);
+        }
+        after.at(self.change.known_at())
     }
 }
 
@@ -296,17 +369,12 @@ mod tests {
         let object = Arc::new(Object::from_event(json.into(), &schema).expect("an object"));
         let (filled, age) = (Instant::now(), Duration::from_secs(300));
         let base = Snapshot::from_objects(version(1000), &Objects::default(), StoreBudget::default());
-        let change = |number: u64, at| {
-            let (version, object, after) = (version(at), object.clone(), base.clone().at(version(at)));
-            let (kind, before, pinned, frames, frames_in, gap) =
-                (ChangeKind::Added, None, 0, <_>::default(), <_>::default(), None);
-            Arc::new(Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in })
-        };
+        let change = |number: u64, at| Arc::new(Change::new(number, (version(at), ChangeKind::Added), object.clone()));
         let mut history = History::new(base.clone(), HistoryLimits { age, bytes: 1 << 30 }, filled);
         let past: Vec<_> = (1..1000).map(|at| change(FIRST_CHANGE - 1000 + at, 1 + at)).collect();
         let held = past.clone();
         history.prepend(version(1), past, filled);
-        let gone = history.push(change(FIRST_CHANGE, 1001), filled + age + Duration::from_secs(1));
+        let gone = history.push(change(FIRST_CHANGE, 1001), &base, filled + age + Duration::from_secs(1));
         assert_eq!((gone.len(), history.len()), (1000 - HistoryLimits::COUNT_MIN, HistoryLimits::COUNT_MIN));
         assert!(gone.iter().zip(&held).all(|(gone, held)| Arc::ptr_eq(gone, held)));
     }

@@ -3,7 +3,7 @@
 use std::{
     ops::Range,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -33,8 +33,9 @@ pub struct Leaf {
     /// The inner `Option` is `None` if an object cannot be written in that representation.
     joined: Derived<Representation, Option<Bytes>>,
     deflated: Derived<Representation, Option<Deflated>>,
-    /// Set once the leaf was compressed: the block that has all of its objects, if one has.
-    block: OnceLock<Option<Arc<Block>>>,
+    /// Set once the leaf was compressed: the block that has all of its objects, if one has. They keep it: the leaf of a
+    /// state in history does not.
+    block: OnceLock<Weak<Block>>,
     /// Whether the leaf was there at the last call of [`Self::settle`].
     is_settled: AtomicBool,
 }
@@ -102,7 +103,7 @@ impl Leaf {
     }
 
     fn in_block(&self, form: Representation) -> Option<Deflated> {
-        self.block.get()?.as_ref()?.deflated(form).cloned()
+        self.block.get()?.upgrade()?.deflated(form).cloned()
     }
 
     /// Whether the leaf is to be compressed: it was there at the last call already, and is not compressed.
@@ -119,13 +120,13 @@ impl Leaf {
         if is_whole {
             self.deflated.clear();
             // Only one task compresses.
-            drop(self.block.set(Some(block)));
+            drop(self.block.set(Arc::downgrade(&block)));
         }
     }
 
     /// Ends the compression of the leaf: [`Reader::settled`](super::Reader::settled) does not return it again.
     pub fn settled_for_good(&self) {
-        drop(self.block.set(None));
+        drop(self.block.set(Weak::new()));
     }
 
     /// Bytes of joined items that the leaf holds now, in all representations.

@@ -48,5 +48,5 @@ pub use scope::Scope;
 pub use search::{NextPage, Page, Search};
 pub use size::{OBJECT_BYTES, StoreSize};
 pub use snapshot::Snapshot;
-pub use state::{Advance, Backlog, OutOfOrder, Reader, Writer, store};
+pub use state::{Advance, Backlog, OutOfOrder, Past, Reader, Writer, store};
 pub use view::{Extract, View};

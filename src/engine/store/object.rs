@@ -112,6 +112,11 @@ impl Object {
         self.labels().bytes().saturating_sub(USUAL)
     }
 
+    /// What its bytes take, compressed or not.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.block().map_or(self.tail_len(), |block| block.share_of(self.tail_len()))
+    }
+
     /// The block that has the object; `None` if it is not compressed.
     pub(super) fn block(&self) -> Option<Arc<Block>> {
         self.tail.block()

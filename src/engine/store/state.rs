@@ -1,7 +1,7 @@
 //! The store itself: one writer keeps it equal to upstream, and any number of readers use it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     fmt,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
     time::Duration,
@@ -12,6 +12,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     backfill::{Backfill, NotBefore},
+    block::Block,
     bridge::{Difference, NotBridged},
     change::{Change, ChangeKind},
     history::{Expired, Gap, History, HistoryLimits},
@@ -82,6 +83,21 @@ pub struct Backlog {
     pub caught_up: Option<ResourceVersion>,
 }
 
+/// An object that is not part of the newest state.
+#[derive(Clone, Debug)]
+pub struct Past {
+    /// The change that has it as its object, or as the one before.
+    change: Arc<Change>,
+    pub object: Arc<Object>,
+}
+
+impl Past {
+    /// Whether nothing but this has the object.
+    pub fn is_gone(&self) -> bool {
+        Arc::strong_count(&self.change) == 1
+    }
+}
+
 impl Writer {
     /// Applies one event of upstream's watch. `line` is the event as upstream framed it; watchers for which the change
     /// has the same type as it had for the gateway get these very bytes.
@@ -97,23 +113,15 @@ impl Writer {
         if !is_one_more {
             state.follows(version)?;
         }
-        let before = match kind {
-            ChangeKind::Added | ChangeKind::Modified => state.newest.insert(object.clone()),
-            ChangeKind::Deleted | ChangeKind::Gone => state.newest.remove(&object.key),
-            ChangeKind::Reselected => None,
-        };
+        let change = Change::new(state.history.next(), (version, kind), object);
+        let before = change.apply_to(&mut state.newest);
         if let Some(before) = &before {
             before.retire();
         }
-        state.newest = state.newest.clone().at(version);
-        let number = state.history.next();
-        let after = state.newest.clone();
-        let pinned = Change::pinned_for(before.as_ref());
-        let (frames, frames_in, gap) = Default::default();
-        let change = Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in };
-        change.frame(kind.into(), |_| line);
-        let change = Arc::new(change);
-        let gone = state.history.push(change.clone(), now);
+        let after = state.newest.clone().at(version);
+        state.newest = after.clone();
+        let change = Arc::new(change.replacing(before).framed(self.0.schema.shape.encoding(), line));
+        let gone = state.history.push(change.clone(), &after, now);
         state.last_change = version;
         drop(state);
         self.0.schema.budget().charge(change.bytes());
@@ -271,7 +279,8 @@ impl Reader {
     pub fn backfill(&self, from: ResourceVersion) -> Option<Backfill> {
         let state = self.0.read();
         let (base, first) = state.history.beginning()?;
-        (from < base.version()).then(|| Backfill::new(from, base.clone(), first, state.history.room()))
+        (from < base.version())
+            .then(|| Backfill::new(from, base.clone(), first, state.history.room(), self.0.schema.shape.encoding()))
     }
 
     /// Lets history begin with the changes of `backfill`.
@@ -329,9 +338,12 @@ impl Reader {
 
     /// Drops the bytes derived from the newest objects that were not used since the last sweep.
     pub fn sweep(&self) {
-        for leaf in self.snapshot().leaves() {
-            leaf.sweep();
-        }
+        let (newest, blocks) = {
+            let state = self.0.read();
+            (state.newest.clone(), state.history.blocks())
+        };
+        newest.leaves().for_each(|leaf| leaf.sweep());
+        blocks.iter().for_each(|block| block.sweep());
     }
 
     /// The leaves of the newest state that are to be compressed: they have not changed since the last call.
@@ -339,17 +351,61 @@ impl Reader {
         self.snapshot().leaves().filter(|leaf| leaf.settle()).cloned().collect()
     }
 
+    /// The objects of the past that are to be compressed, each with the change that has it: those of changes that were
+    /// there at the last call already.
+    pub fn settled_past(&self) -> Vec<Past> {
+        const AT_ONCE: usize = 1024;
+        let (mut numbers, newest) = {
+            let mut state = self.0.write();
+            (state.history.settled(), state.newest.clone())
+        };
+        let (mut past, mut seen) = (Vec::new(), HashSet::new());
+        while !numbers.is_empty() {
+            // Not all at once, so that the writer does not wait.
+            let Some(Backlog { changes, next, .. }) = self.backlog(numbers.start, AT_ONCE) else { break };
+            let mut forgotten = Vec::new();
+            for change in changes.iter().filter(|change| numbers.contains(&change.number)) {
+                if change.forget_frames() {
+                    forgotten.push(change.number);
+                }
+                let objects = change.past_objects(&newest).filter(|object| seen.insert(Arc::as_ptr(object)));
+                past.extend(objects.map(|object| Past { change: change.clone(), object: object.clone() }));
+            }
+            numbers.start = next.max(numbers.start + 1);
+            if !forgotten.is_empty() {
+                self.0.write().history.compressed(forgotten.into_iter());
+            }
+        }
+        past
+    }
+
+    /// Moves objects of the past into a block, whose text has their tails from these positions on. `None`: they stay
+    /// as they are for good.
+    pub fn move_past(&self, past: &[Past], block: Option<(Block, Vec<u32>)>) {
+        let Some((block, positions)) = block else {
+            past.iter().for_each(|past| past.change.stays_text());
+            return;
+        };
+        let block = Arc::new(block);
+        for (past, at) in past.iter().zip(positions) {
+            past.object.move_into(block.clone(), at);
+            past.change.forget_frames();
+        }
+        let mut state = self.0.write();
+        state.history.compressed(past.iter().map(|past| past.change.number));
+        state.history.add_block(&block);
+    }
+
     pub fn size(&self) -> StoreSize {
         let state = self.0.read();
         let newest = state.newest.clone();
-        let (changes, change_bytes) = (state.history.len(), state.history.bytes());
+        let (changes, change_bytes, blocks) = (state.history.len(), state.history.bytes(), state.history.blocks());
         // The rest takes a step for each object, which the writer must not wait for.
         drop(state);
         let mut size = StoreSize { changes, change_bytes, ..StoreSize::default() };
         (size.objects, size.object_bytes) = (newest.len(), newest.bytes());
-        for leaf in newest.leaves() {
-            leaf.measure(&mut size);
-        }
+        newest.leaves().for_each(|leaf| leaf.measure(&mut size));
+        size.joined_bytes += blocks.iter().map(|block| block.kept()).sum::<usize>();
         size
     }
 }
@@ -375,16 +431,14 @@ impl State {
         let reselected = reselected.map(|come| told(ChangeKind::Reselected, &come.now, come.before.as_ref()));
         let come = come.iter().map(|come| told(come.kind(), &come.now, come.before.as_ref()));
         let first = self.history.next();
-        let change = |(number, (version, kind, object, before)): (_, (_, _, _, Option<Arc<Object>>))| {
-            let (frames, frames_in) = Default::default();
-            let (after, gap, pinned) = (after.clone(), Some(gap), Change::pinned_for(before.as_ref()));
-            Arc::new(Change { number, version, kind, object, before, after, gap, pinned, frames, frames_in })
+        let change = |(number, (version, kind, object, before))| {
+            Arc::new(Change::new(number, (version, kind), object).replacing(before).within(gap))
         };
         let changes: Vec<_> = (first..).zip(gone.chain(reselected).chain(come)).map(change).collect();
         if gap.from < gap.to {
             self.history.bridge(gap, now);
         }
-        let trimmed = changes.iter().flat_map(|change| self.history.push(change.clone(), now)).collect();
+        let trimmed = changes.iter().flat_map(|change| self.history.push(change.clone(), &after, now)).collect();
         (self.newest, self.last_change) = (after, gap.to);
         (changes, trimmed)
     }

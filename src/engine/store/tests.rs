@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::encode::Form;
+use crate::encode::{Form, Settled};
 use base::apimachinery::{
     Encoding, GroupResource, Representation, ResourceVersion, SelectableField, View, selectable_fields,
 };
@@ -25,6 +25,15 @@ fn pod_json(namespace: &str, name: &str, rv: u64) -> String {
     let head = format!(r#""kind":"Pod","apiVersion":"v1","metadata":{{{metadata},"labels":{{"app":"a\u003cb"}}}}"#);
     let spec = format!(r#"{{"nodeName":"n{rv}","hostNetwork":true}}"#);
     format!(r#"{{{head},"spec":{spec},"status":{{"phase":"Running"}}}}"#)
+}
+
+fn event_json(kind: ChangeKind, object: &str) -> String {
+    let kind = match kind {
+        ChangeKind::Added => "ADDED",
+        ChangeKind::Modified => "MODIFIED",
+        ChangeKind::Deleted | ChangeKind::Gone | ChangeKind::Reselected => "DELETED",
+    };
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
 fn pod(schema: &Schema, namespace: &str, name: &str, rv: u64) -> Object {
@@ -284,7 +293,7 @@ proptest! {
     #[test]
     fn the_store_equals_a_plain_map_at_every_version(deeds in deeds(), start in 0..300u16) {
         let (mut writer, reader) = filled(&[], 1, 1 << 30);
-        let (mut map, mut states) = (BTreeMap::new(), Vec::new());
+        let (mut map, mut states, mut lines) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (at, deed) in deeds.iter().enumerate() {
             let rv = at as u64 + 2;
             let (ns, name) = match deed {
@@ -294,8 +303,7 @@ proptest! {
                     continue;
                 }
                 Deed::Compress => {
-                    let form = Form::Whole(reader.schema().shape.clone());
-                    reader.settled().iter().for_each(|leaf| form.compress(leaf));
+                    Settled::of(&reader).iter().for_each(|settled| settled.compress(&reader));
                     continue;
                 }
             };
@@ -309,11 +317,18 @@ proptest! {
                 (Deed::Delete(..) | Deed::Compress | Deed::Sweep, _) => continue,
             };
             let before = if kind == ChangeKind::Deleted { map.remove(&key) } else { map.insert(key, rv) };
-            let change = writer.apply(kind, object, Bytes::new()).expect("rising");
+            let line = event_json(kind, &pod_json(ns, &name, rv));
+            let change = writer.apply(kind, object, line.clone().into()).expect("rising");
+            lines.push(line);
             prop_assert_eq!(change.before.as_ref().map(|object| object.version.value()), before);
             states.push((rv, map.clone()));
         }
-        for (rv, map) in states.iter().rev().take(HistoryLimits::COUNT_MIN) {
+        let form = Form::Whole(reader.schema().shape.clone());
+        for (change, line) in reader.backlog(FIRST_CHANGE, lines.len()).expect("all").changes.iter().zip(lines) {
+            let frame = form.frame(change, change.kind.into(), &mut Thaw::default()).expect("whole");
+            prop_assert_eq!(str::from_utf8(&frame).unwrap(), line);
+        }
+        for (rv, map) in states.iter().rev() {
             let state = reader.exact(version(*rv)).expect("in the window");
             let held: BTreeMap<_, _> = state.leaves().flat_map(|leaf| leaf.objects())
                 .map(|object| (object.key.to_string(), object.version.value())).collect();

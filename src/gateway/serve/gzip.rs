@@ -190,7 +190,7 @@ mod tests {
     use crate::serve::Body;
     use base::apimachinery::ResourceVersion;
     use engine::{
-        encode::Form,
+        encode::{Form, Settled},
         store::{self, HistoryLimits, Object, Objects, Reader, Schema, Shape},
     };
 
@@ -289,14 +289,13 @@ mod tests {
                 1..30 => "text".repeat(rng.usize(..500)),
                 _ => (0..rng.usize(..3_000)).map(|_| rng.alphanumeric()).collect(),
             });
-            let form = Form::Whole(reader.schema().shape.clone());
             let all = async || {
                 let lists = [list(&reader, false), list(&reader, true), list(&reader, false).into_gzip()];
                 futures_util::future::join_all(lists.map(collected)).await
             };
             let (warm, size) = (all().await, reader.size());
             for _ in 0..2 {
-                reader.settled().iter().for_each(|leaf| form.compress(leaf));
+                Settled::of(&reader).iter().for_each(|settled| settled.compress(&reader));
                 reader.sweep();
             }
             let cold = reader.size();

@@ -141,7 +141,10 @@ impl ListBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::store::{Object, Schema, Shape};
+    use engine::{
+        encode::compress,
+        store::{Object, Schema, Shape},
+    };
 
     fn objects(sizes: &[usize]) -> Vec<Arc<Object>> {
         let schema = Schema::new(Shape::Custom, Vec::new());
@@ -157,7 +160,7 @@ mod tests {
     fn a_piece_of_a_selected_list_inflates_one_block() {
         let (objects, form) = (objects(&[1000; 6]), Form::Whole(Shape::Custom));
         for neighbours in objects.chunks(2) {
-            form.compress(&Leaf::of(neighbours.to_vec()));
+            compress(&Leaf::of(neighbours.to_vec()), &Shape::Custom);
         }
         let leaf = Arc::new(Leaf::of(objects.clone()));
         let items_len = form.leaf_items_len(&leaf).unwrap();

@@ -135,7 +135,7 @@ impl Partial {
             FrameKind::Added => ("ADDED", &change.object, None),
             FrameKind::Modified => ("MODIFIED", &change.object, None),
             FrameKind::Deleted => ("DELETED", &change.object, None),
-            FrameKind::Left => ("DELETED", change.before.as_ref().unwrap_or(&change.object), Some(change.version)),
+            FrameKind::Left => ("DELETED", change.source(kind), Some(change.version)),
         };
         // The previous object is not part of later lists, and this frame is kept, so its metadata need not be.
         Ok(self.event(name, &self.metadata_once(object)?, version))

@@ -19,7 +19,7 @@ pub fn frame(change: &Change, kind: FrameKind, shape: &Shape) -> Bytes {
         FrameKind::Modified => event("MODIFIED", opening, &change.object.tail()),
         FrameKind::Deleted => event("DELETED", opening, &change.object.tail()),
         FrameKind::Left => {
-            let before = change.before.as_deref().unwrap_or(&change.object);
+            let before = change.source(kind);
             event("DELETED", opening, &with_version(before, change.version))
         }
     }

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     encode::{self, BookmarkTemplate, Form, partial::NotPartial},
-    store::{Backlog, Change, Extract, FrameKind, Gap, Predicate, View},
+    store::{Backlog, Change, Extract, FrameKind, Gap, Predicate, Thaw, View},
 };
 use base::{
     apimachinery::{ResourceVersion, Status},
@@ -359,11 +359,12 @@ impl Session {
     }
 
     fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
+        let mut thaw = Thaw::default();
         for change in &backlog.changes {
             if change.known_at() > self.baseline
                 && let Some(kind) = self.frame_kind(change)
             {
-                self.ready.push_back(self.form.frame(change, kind)?);
+                self.ready.push_back(self.form.frame(change, kind, &mut thaw)?);
             }
         }
         self.next = backlog.next;

@@ -8,7 +8,7 @@ use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use super::{
     block::Thaw,
-    change::ChangeKind,
+    change::{Change, ChangeKind},
     history::{Gap, HistoryLimits},
     object::Object,
     snapshot::Snapshot,
@@ -133,7 +133,7 @@ impl Difference {
     pub(super) fn within(&self, limits: HistoryLimits) -> Result<(), NotBridged> {
         let reselected = self.come.iter().filter(|come| come.is_reselected());
         let objects = self.gone.iter().chain(self.come.iter().chain(reselected).map(|come| &come.now));
-        let (changes, bytes) = (self.len(), objects.map(|object| object.tail_len()).sum());
+        let (changes, bytes) = (self.len(), objects.map(|object| Change::bytes_of(object)).sum());
         let fits = changes <= HistoryLimits::COUNT_MIN || changes <= HistoryLimits::COUNT_MAX && bytes <= limits.bytes;
         if fits { Ok(()) } else { Err(NotBridged::TooLarge { changes, bytes }) }
     }

@@ -284,7 +284,7 @@ fn states_of_different_histories_are_not_bridged() {
 
 #[test]
 fn a_difference_larger_than_history_is_not_bridged() {
-    let limits = HistoryLimits { bytes: 20_000, ..LIMITS };
+    let limits = HistoryLimits { bytes: 120_000, ..LIMITS };
     let bridged = |count: u8| {
         let (mut writer, reader) = store(schema(), &Objects::default(), version(10), limits);
         let new: Vec<_> = (0..count).map(|name| pod(name, 11 + u64::from(name), 11 + u64::from(name))).collect();
@@ -296,7 +296,7 @@ fn a_difference_larger_than_history_is_not_bridged() {
         bridged
     };
     assert_eq!([bridged(100), bridged(120)], [Ok(100), Ok(120)]);
-    assert!(matches!(bridged(250), Err(NotBridged::TooLarge { changes: 250, bytes: 20_001.. })), "{:?}", bridged(250));
+    assert!(matches!(bridged(250), Err(NotBridged::TooLarge { changes: 250, bytes: 120_001.. })), "{:?}", bridged(250));
 }
 
 #[test]

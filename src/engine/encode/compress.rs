@@ -1,0 +1,201 @@
+//! What has not been read or changed for a while is kept compressed.
+
+use std::sync::Arc;
+
+use super::{
+    Form,
+    gzip::{PREFIX, packed_items},
+    list,
+};
+use crate::store::{Block, Leaf, Object, Past, Reader, Shape, StoreBudget, Thaw};
+
+/// Objects are kept compressed if that takes at most this part of their text.
+const WORTH: usize = 2;
+/// The maximum number of bytes of one block; a single object may exceed it. Holds as many pods as a leaf.
+const BLOCK_MAX: usize = 1 << 20;
+/// The maximum number of bytes of a part of a block, which is inflated as a whole in some 150 microseconds; a single
+/// object may exceed it. Smaller parts are inflated sooner, and take more.
+const PART_MAX: usize = 96 << 10;
+
+/// Neighbours that are compressed in one step.
+#[derive(Debug)]
+pub enum Settled {
+    /// Objects of the newest state.
+    Leaf(Arc<Leaf>),
+    /// Objects that only history has.
+    Past(Vec<Past>),
+}
+
+impl Settled {
+    /// What has been there since the last call, and is text.
+    pub fn of(reader: &Reader) -> Vec<Self> {
+        let (past, shape) = (reader.settled_past(), &reader.schema().shape);
+        let mut settled: Vec<_> = reader.settled().into_iter().map(Self::Leaf).collect();
+        let mut rest = &past[..];
+        while !rest.is_empty() {
+            let count = within(rest.iter().map(|past| &past.object), shape);
+            let (run, others) = rest.split_at(count);
+            settled.push(Self::Past(run.to_vec()));
+            rest = others;
+        }
+        settled
+    }
+
+    /// Whether nothing but this has it.
+    pub fn is_gone(&self) -> bool {
+        match self {
+            Self::Leaf(leaf) => Arc::strong_count(leaf) == 1,
+            Self::Past(past) => past.iter().all(Past::is_gone),
+        }
+    }
+
+    /// Compresses it in the form that the store has. Takes some ten milliseconds.
+    pub fn compress(&self, reader: &Reader) {
+        let shape = &reader.schema().shape;
+        match self {
+            Self::Leaf(leaf) => compress(leaf, shape),
+            Self::Past(past) => {
+                let objects: Vec<_> = past.iter().map(|past| past.object.clone()).collect();
+                reader.move_past(past, block(&objects, shape, reader.schema().budget()));
+            }
+        }
+    }
+}
+
+/// Compresses the objects of a leaf: as gzip lists send them, if one block is enough for all of them.
+pub fn compress(leaf: &Leaf, shape: &Shape) {
+    let (objects, mut at) = (leaf.objects(), 0);
+    while at < objects.len() {
+        let end = at + within(objects[at..].iter(), shape);
+        if let Some((block, positions)) = block(&objects[at..end], shape, leaf.budget()) {
+            leaf.move_into(block, at..end, &positions);
+        }
+        at = end;
+    }
+    // What is text still, takes hardly less if it is compressed.
+    leaf.settled_for_good();
+}
+
+/// How many of the objects have one block.
+fn within<'a>(objects: impl Iterator<Item = &'a Arc<Object>>, shape: &Shape) -> usize {
+    list::items_within(objects, shape, BLOCK_MAX).max(1)
+}
+
+/// A block of the objects' items, and the positions of their tails in its text. `None` if it is not worth it.
+fn block(objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option<(Block, Vec<u32>)> {
+    let form = Form::Whole(shape.clone());
+    let separator = form.separator_len();
+    let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
+    let (mut ends, mut begin, mut end, mut positions) = (Vec::new(), 0, 0, Vec::with_capacity(objects.len()));
+    for object in objects {
+        // The first item has no separator in front of it.
+        let length = list::item_len(object, shape) - if end == 0 { separator } else { 0 };
+        if end > begin && end + length - begin > PART_MAX {
+            ends.push(end);
+            begin = end;
+        }
+        end += length;
+        positions.push(u32::try_from(end - object.tail_len()).ok()?);
+    }
+    ends.push(end);
+    let (deflated, parts) = packed_items(&items, &ends);
+    let is_worth_it = deflated.blocks.len() <= items.len() / WORTH;
+    is_worth_it.then(|| (Block::new(form.representation(), deflated, PREFIX, parts, budget.clone()), positions))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ops::Range, time::Duration};
+
+    use base::apimachinery::ResourceVersion;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::store::{ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store};
+
+    fn filled() -> (Writer, Reader) {
+        let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));
+        let objects = ["a", "b", "c"].iter().map(|name| Arc::new(object(&schema, name, 1, &"text".repeat(2_000))));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 8 << 20 };
+        store(schema.clone(), &Objects::new(objects.collect()).unwrap(), version(1), limits)
+    }
+
+    fn version(version: u64) -> ResourceVersion {
+        ResourceVersion::new(version).unwrap()
+    }
+
+    fn json(name: &str, version: u64, text: &str) -> String {
+        format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}},"text":"{text}"}}"#)
+    }
+
+    fn object(schema: &Schema, name: &str, version: u64, text: &str) -> Object {
+        Object::from_event(json(name, version, text).into(), schema).unwrap()
+    }
+
+    /// Changes the objects in turns, and returns the events as upstream frames them.
+    fn change(writer: &mut Writer, versions: Range<u64>, text: impl Fn(u64) -> String) -> Vec<String> {
+        let line = |at: u64| {
+            let (name, text) = (["a", "b", "c"][usize::try_from(at % 3).unwrap()], text(at));
+            let line = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", json(name, at, &text));
+            let object = Bytes::from(line.clone()).slice(28..line.len() - 2);
+            let object = Object::from_event(object, writer.schema()).unwrap();
+            writer.apply(ChangeKind::Modified, object, line.clone().into()).unwrap();
+            line
+        };
+        versions.map(line).collect()
+    }
+
+    fn compress(reader: &Reader) {
+        Settled::of(reader).iter().for_each(|settled| settled.compress(reader));
+    }
+
+    fn frames(reader: &Reader, kind: FrameKind) -> Vec<String> {
+        let form = Form::Whole(Shape::Custom);
+        let changes = reader.backlog(FIRST_CHANGE, usize::MAX >> 1).unwrap().changes;
+        let text = |frame: Bytes| String::from_utf8(frame.to_vec()).unwrap();
+        changes.iter().map(|change| text(form.frame(change, kind, &mut Thaw::default()).unwrap())).collect()
+    }
+
+    #[test]
+    fn history_takes_little_once_it_has_settled() {
+        let (mut writer, reader) = filled();
+        let mut lines = change(&mut writer, 2..302, |at| "text ".repeat(2_000) + &at.to_string());
+        let raw = reader.size();
+        assert!(raw.change_bytes > 300 * 10_000, "{raw:?}");
+        compress(&reader);
+        assert_eq!(reader.size(), raw, "nothing had been there before");
+        // The newest objects with their leaf, of which history learns at the next call.
+        (0..2).for_each(|_| compress(&reader));
+        let settled = reader.size();
+        assert!(settled.change_bytes < raw.change_bytes / 5, "{settled:?}");
+        // A watch that resumes, and what it inflates.
+        assert_eq!(frames(&reader, FrameKind::Modified), lines);
+        assert!(reader.size().joined_bytes > 297 * 10_000);
+        let left = frames(&reader, FrameKind::Left);
+        assert!(left[3].contains(r#""type":"DELETED""#) && left[3].ends_with("text 2\"}}\n"), "{}", left[3]);
+        compress(&reader);
+        (0..2).for_each(|_| reader.sweep());
+        assert_eq!(reader.size(), settled);
+        // What follows is added to what was compressed.
+        lines.extend(change(&mut writer, 302..308, |at| "text ".repeat(2_000) + &at.to_string()));
+        (0..3).for_each(|_| compress(&reader));
+        assert!(reader.size().change_bytes < settled.change_bytes + 6 * 4_000, "{:?}", reader.size());
+        assert_eq!(frames(&reader, FrameKind::Modified), lines);
+        reader.shorten_history();
+        let short = reader.size();
+        assert!(short.change_bytes < settled.change_bytes / 2, "{short:?}");
+    }
+
+    /// Each time anew would take a tenth of a core for nothing.
+    #[test]
+    fn what_is_not_worth_it_is_tried_once() {
+        let (mut writer, reader) = filled();
+        let noise = |at| {
+            let mut rng = fastrand::Rng::with_seed(at);
+            (0..1_000).map(|_| rng.alphanumeric()).collect()
+        };
+        change(&mut writer, 2..50, noise);
+        (0..2).for_each(|_| compress(&reader));
+        assert!(Settled::of(&reader).is_empty(), "{:?}", Settled::of(&reader));
+    }
+}
