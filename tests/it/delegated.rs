@@ -9,12 +9,14 @@ use kube_fanout::{
     sim::Sim,
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::harness::{
     self, Answer, Gateway, Route,
     guarded::{GATEWAY_TOKEN, Guarded},
-    passing, skip, until,
+    passing,
+    process::{delegated_in_front_of, relay},
+    skip, until,
     upstream::{directly, pod},
     within,
 };
@@ -433,6 +435,54 @@ pub(crate) fn events(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// `clients.awayTTL` of a gateway behind another one, which answers and says that the API server is gone.
+#[tokio::test]
+async fn known_users_of_a_lower_gateway_read_on_while_the_api_server_is_away() {
+    let sim = Sim::new();
+    sim.create(pod("default", "a", "x")).unwrap();
+    let upstream = Guarded::start(sim.clone()).await;
+    for (token, user) in [("jane-token", "jane"), ("john-token", "john")] {
+        upstream.add_user(token, user);
+    }
+    for verb in ["list", "watch", "get"] {
+        upstream.grant("jane", verb, "pods");
+    }
+    upstream.grant("jane", "get", "");
+    let (_child, socket, _folder) = delegated_in_front_of(&format!("http://{}", upstream.address)).await;
+    let mut relays = JoinSet::new();
+    let mut access = kube_client::Config::new(relay(&mut relays, socket).await.parse().unwrap());
+    access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
+    let gateway = Gateway::start_in_front_of(access, |config| {
+        let ClientsConfig::Delegated(mut clients) = delegated() else { panic!("delegated") };
+        clients.away_ttl = TTL * 60;
+        config.clients = ClientsConfig::Delegated(clients);
+    })
+    .await;
+    let get = async |token: &str, path| {
+        let bearer = format!("Bearer {token}");
+        gateway.client.request("GET", path, &[("authorization", &bearer)], Bytes::new()).await
+    };
+    let warm = async || {
+        let answer = get("jane-token", PODS).await;
+        (answer.route == Route::Served).then_some(answer)
+    };
+    let (before, version) = (until("the cache is filled", warm).await, get("jane-token", "/version").await);
+    assert_eq!((version.status.as_u16(), get("john-token", PODS).await.status.as_u16()), (200, 403));
+    drop(upstream);
+    skip(TTL * 2).await;
+    let now = until("an answer", warm).await;
+    assert_eq!((now.status, now.text()), (before.status, before.text()));
+    assert_eq!(get("jane-token", "/version").await.text(), version.text());
+    for (token, path) in
+        [("john-token", PODS), ("made-up", PODS), ("jane-token", "/api"), ("jane-token", "/api/v1/pods")]
+    {
+        let answer = get(token, path).await;
+        assert_eq!(answer.status, 503, "{token} {path}");
+        // Clients are told in words.
+        assert!(!answer.headers.contains_key("kube-fanout-upstream"), "{path}");
+    }
 }
 
 /// `clients.awayTTL`.

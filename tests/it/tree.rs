@@ -7,16 +7,11 @@ use futures_util::future::join_all;
 use kube_fanout::sim::Sim;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{
-    io::copy_bidirectional,
-    net::{TcpListener, UnixStream},
-    process::Child,
-    task::JoinSet,
-};
+use tokio::{process::Child, task::JoinSet};
 
 use crate::harness::{
     Gateway, Informer, Route, Selection, World, metrics,
-    process::{Process, ask, in_front_of},
+    process::{Process, ask, in_front_of, relay},
     upstream::{pod, pods},
     within,
 };
@@ -43,20 +38,6 @@ impl Layers {
         let lower = Gateway::start(&relay(&mut relays, middle.2.path().join("client.sock")).await).await;
         Self { upper, middle, lower, _relays: relays }
     }
-}
-
-/// The address of a server that passes connections on to a socket.
-async fn relay(relays: &mut JoinSet<()>, socket: PathBuf) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    relays.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut client, _)) = listener.accept().await {
-            let mut server = UnixStream::connect(&socket).await.unwrap();
-            connections.spawn(async move { copy_bidirectional(&mut client, &mut server).await });
-        }
-    });
-    url
 }
 
 /// client-go starts informers so since 1.35: with a most-recent watch-list.

@@ -63,8 +63,7 @@ pub(super) fn packed_items(items: &[u8], ends: &[usize]) -> (Deflated, Vec<PartE
         parts.push(PartEnd { text: *end, packed: blocks.len() });
         begin = *end;
     }
-    blocks.shrink_to_fit();
-    (Deflated { blocks: blocks.into(), checksum: crc32fast::hash(items), length: compress.total_in() }, parts)
+    (Deflated { blocks: exactly(&blocks), checksum: crc32fast::hash(items), length: compress.total_in() }, parts)
 }
 
 /// An uncompressed part, meant for a small number of bytes.
@@ -84,8 +83,12 @@ fn deflated_behind(prefix: &[u8], bytes: &[u8]) -> Deflated {
     let mut compress = Compress::new(LEVEL, false);
     let mut blocks = prefix.to_vec();
     push(&mut compress, bytes, &mut blocks, FlushCompress::Sync);
-    blocks.shrink_to_fit();
-    Deflated { blocks: blocks.into(), checksum: crc32fast::hash(bytes), length: compress.total_in() }
+    Deflated { blocks: exactly(&blocks), checksum: crc32fast::hash(bytes), length: compress.total_in() }
+}
+
+/// A copy: an allocator may leave a vector that is shrunk to half its capacity where it is, with all of its memory.
+fn exactly(bytes: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(bytes)
 }
 
 fn push(compress: &mut Compress, mut input: &[u8], blocks: &mut Vec<u8>, flush: FlushCompress) {

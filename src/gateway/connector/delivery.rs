@@ -56,7 +56,11 @@ pub(super) async fn deliver_unnoted(
         }
         (answer, _) => answer,
     };
-    Ok(answer?.map(|received| ResponseBody::new(received, slot)))
+    let answer = answer?;
+    if via::says_gone(&answer) {
+        return Err(SendError::GoneAbove);
+    }
+    Ok(answer.map(|received| ResponseBody::new(received, slot)))
 }
 
 /// Takes a place in one of `pools`. The error is that of the last pool, which accepts every kind of request.

@@ -30,6 +30,9 @@ pub enum SendError {
     /// Nothing was sent, or it was a read.
     #[error("the API server keeps connections open, but has answered nothing for {} s", .0.as_secs())]
     Silent(Duration),
+    /// Nothing was sent, or it was a read.
+    #[error("the gateway in front of the API server cannot reach it")]
+    GoneAbove,
     #[error("too many requests to the API server are in flight")]
     Saturated,
     /// Other clients' requests are not affected.
@@ -81,7 +84,7 @@ const OF_NETWORK: [io::ErrorKind; 8] = [
 impl SendError {
     /// Whether there was no connection on which the API server answers.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent(_))
+        matches!(self, Self::Unreachable(_) | Self::ConnectTimedOut(_) | Self::Silent(_) | Self::GoneAbove)
     }
 
     /// Whether upstream is not there to be asked: what it says is believed further (`clients.awayTTL`). Not, if
@@ -89,7 +92,7 @@ impl SendError {
     /// nor if none of several servers is usable, each of which may have another reason.
     pub fn is_gone(&self) -> bool {
         match self {
-            Self::ConnectTimedOut(_) => true,
+            Self::ConnectTimedOut(_) | Self::GoneAbove => true,
             Self::Silent(time) => *time >= GONE_AFTER,
             Self::Unreachable(error) => {
                 caused_by::<io::Error>(&**error).is_some_and(|error| OF_NETWORK.contains(&error.kind()))
@@ -115,10 +118,12 @@ impl SendError {
         matches!(self, Self::ConnectionLost { .. }) && is_unprocessed(self)
     }
 
-    /// What keeps the gateway from upstream, if this error is about a connection.
+    /// What keeps the gateway from upstream, if this error is about a connection. The gateway above answers, and has
+    /// most of what is asked for.
     pub(super) fn trouble(&self) -> Option<TroubleKind> {
         let none_is_used = || caused_by::<NoServer>(self).map(NoServer::trouble);
-        self.is_unreachable().then(|| none_is_used().unwrap_or(TroubleKind::Unreachable))
+        let is_above = matches!(self, Self::GoneAbove);
+        (self.is_unreachable() && !is_above).then(|| none_is_used().unwrap_or(TroubleKind::Unreachable))
     }
 
     /// Whose fault it is.
@@ -129,6 +134,7 @@ impl SendError {
             Self::Unreachable(_)
             | Self::ConnectTimedOut(_)
             | Self::Silent(_)
+            | Self::GoneAbove
             | Self::ConnectionLost { .. }
             | Self::Malformed(_) => Fault::Upstream,
         }
@@ -146,7 +152,8 @@ impl SendError {
             | Self::NotAccepted
             | Self::Unreachable(_)
             | Self::ConnectTimedOut(_)
-            | Self::Silent(_) => Retry::Later,
+            | Self::Silent(_)
+            | Self::GoneAbove => Retry::Later,
         }
     }
 
@@ -159,6 +166,7 @@ impl SendError {
             Self::Unreachable(_) => "unreachable",
             Self::ConnectTimedOut(_) => "connect_timed_out",
             Self::Silent(_) => "silent",
+            Self::GoneAbove => "gone_above",
             Self::Saturated => "saturated",
             Self::ClientShare => "client_share",
             Self::NotAccepted => "not_believed_yet",

@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use http::{HeaderMap, HeaderName, HeaderValue, header::VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::VIA};
 use memchr::memmem;
 use uuid::Uuid;
 
@@ -21,6 +21,21 @@ static VALUE: LazyLock<HeaderValue> =
 /// `consistency`, "The bridge").
 pub const BRIDGE: HeaderName = HeaderName::from_static("kube-fanout-bridge");
 pub const ACCEPTS_BRIDGE: HeaderValue = HeaderValue::from_static("accept");
+
+/// In a 503 to a gateway: this one was given no answer, because what is in front of it is gone
+/// ([`SendError::is_gone`](super::SendError::is_gone)).
+const UPSTREAM: HeaderName = HeaderName::from_static("kube-fanout-upstream");
+const GONE: HeaderValue = HeaderValue::from_static("gone");
+
+/// Tells the gateway below that upstream is gone.
+pub fn tell_gone(headers: &mut HeaderMap) {
+    headers.insert(UPSTREAM, GONE);
+}
+
+/// Whether a gateway above tells that what is in front of it is gone.
+pub(super) fn says_gone<B>(answer: &Response<B>) -> bool {
+    answer.status() == StatusCode::SERVICE_UNAVAILABLE && answer.headers().get(UPSTREAM) == Some(&GONE)
+}
 
 /// Adds this process to `Via`.
 pub(super) fn add(headers: &mut HeaderMap) {

@@ -72,6 +72,11 @@ impl ForwardError {
         (self.is_unreachable() || is_lost) && !is_another
     }
 
+    /// Whether upstream is not there to be asked: see [`SendError::is_gone`].
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::NoAnswer(error) if error.is_gone())
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         match self {

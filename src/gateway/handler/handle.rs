@@ -28,6 +28,7 @@ use crate::{
     authn::{Authenticator, CostClass, Credentials, Requester},
     authz::{Attributes, Authorizer},
     cacher::Cachers,
+    connector,
     forward::{Forward, ForwardError},
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, Downstream, ForwardReason, Read, ReadConcurrency, Unanswered},
@@ -238,6 +239,7 @@ impl Stages {
         let asked_discovery = self.discovery.asked(&request, credentials, &self.permission.authenticator);
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
+        let comes_from_gateway = connector::comes_from_gateway(request.headers());
         let answer = self.forward.send(request, credentials, requester, is_watch).await;
         let is_away = answer.as_ref().is_err_and(ForwardError::is_away);
         if is_away
@@ -259,7 +261,11 @@ impl Stages {
                 self.permission.name(context, &mut record);
                 let begins =
                     || WatchOptions::parse(context.query(), false).is_ok_and(|it| it.asked_send_initial_events);
-                self.reject(respond::error(&error, is_watch && !begins()), asked, info, record)
+                let mut answer = self.reject(respond::error(&error, is_watch && !begins()), asked, info, record);
+                if comes_from_gateway && error.is_gone() {
+                    connector::tell_gone(answer.headers_mut());
+                }
+                answer
             }
         }
     }

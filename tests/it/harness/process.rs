@@ -9,12 +9,13 @@ use kube_fanout::sim::{Sim, SimServer};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::UnixStream,
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, UnixStream},
     process::{Child, Command},
+    task::JoinSet,
 };
 
-use super::{until, upstream::pod, within};
+use super::{guarded::GATEWAY_TOKEN, until, upstream::pod, within};
 
 /// The length of a `User-Agent`, in bytes. A pipe holds 64 KiB: a test logs several times as much.
 const LONG_AGENT: usize = 1_000;
@@ -130,6 +131,40 @@ pub(crate) async fn in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
     (child, admin, folder)
+}
+
+/// The same with the gateway's token, in delegated mode. Returns the process, and the socket for clients.
+pub(crate) async fn delegated_in_front_of(url: &str) -> (Child, PathBuf, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let [client, admin, kubeconfig, config] =
+        ["client.sock", "admin.sock", "kubeconfig", "config.yaml"].map(|name| folder.path().join(name));
+    let user = format!("user: {{token: {GATEWAY_TOKEN}}}");
+    std::fs::write(&kubeconfig, CLUSTER.replace("SERVER", url).replace("user: {}", &user)).unwrap();
+    let (listener, admin_listener) = (format!("unix:{}", client.display()), format!("unix:{}", admin.display()));
+    let text = format!(
+        "apiVersion: kube-fanout.io/v1alpha1\nkind: GatewayConfiguration\nlisteners: [{{address: \"{listener}\"}}]\n\
+         admin: {{address: \"{admin_listener}\"}}\nupstream: {{kubeconfig: \"{}\"}}\nclients: {{mode: delegated}}\n",
+        kubeconfig.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut command = kube_fanout(&["run", "--config"]);
+    let child = command.arg(&config).stderr(Stdio::null()).spawn().unwrap();
+    until("the gateway listens", async || UnixStream::connect(&admin).await.ok().map(drop)).await;
+    (child, client, folder)
+}
+
+/// The address of a server that passes connections on to a socket.
+pub(crate) async fn relay(relays: &mut JoinSet<()>, socket: PathBuf) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    relays.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = UnixStream::connect(&socket).await.unwrap();
+            connections.spawn(async move { copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    url
 }
 
 /// Ends a process, and returns its log.

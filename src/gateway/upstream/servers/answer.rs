@@ -132,6 +132,7 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
             | SendError::Saturated
             | SendError::ClientShare
             | SendError::NotAccepted
+            | SendError::GoneAbove
             | SendError::Malformed(_) => CheckResult::Untold(text),
         }
     })?;
