@@ -11,6 +11,7 @@ pub mod forward;
 pub mod handler;
 pub mod listener;
 pub mod peers;
+pub mod persist;
 pub mod run;
 pub mod serve;
 pub mod status;

@@ -60,6 +60,7 @@ mod memory;
 mod no_files;
 // Gateways that ask each other for their state.
 mod peers;
+mod persist;
 // The built binary.
 mod process;
 // Gets and lists.

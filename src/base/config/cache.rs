@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, ops::RangeInclusive, time::Duration};
 use crate::apimachinery::{CollectionScope, GroupResource};
 use crate::config::builtin_resources::{built_in, is_version};
 use crate::config::fields::{FLAG, Fields, Maybe, Number, Parsed, Refused, Size, Time, TimeOrNever, Words, about};
-use crate::config::{ClientsConfig, PeersConfig};
+use crate::config::{ClientsConfig, PeersConfig, PersistConfig};
 
 /// Upstream does not cache events either; they change more often than they are listed.
 pub const DEFAULT_EXCLUDE: &[&str] = &["events", "events.events.k8s.io"];
@@ -98,6 +98,8 @@ pub struct CacheConfig {
     pub bridge: bool,
     /// Other gateways of the same cluster, which are asked for the state of a new cache before upstream. `None`: none.
     pub peers: Option<PeersConfig>,
+    /// Where states survive the process. `None`: they do not.
+    pub persist: Option<PersistConfig>,
     /// The gateway is not ready while a cache has had no contact to upstream for this time. `None`: no limit.
     pub max_staleness: Option<Duration>,
     /// What happens to the watches of a cache that has had no contact for longer than `max_staleness`.
@@ -185,6 +187,7 @@ impl CacheConfig {
                     chapter `consistency`";
         fields.value("bridge", about(text), &mut self.bridge, &FLAG);
         fields.optional("peers", &mut self.peers, PeersConfig::fields);
+        fields.optional("persist", &mut self.persist, PersistConfig::fields);
         let text = about("the gateway is not ready while a cache had no contact to upstream for this long");
         let form = Maybe(Time(MAX_STALENESS));
         fields.value("maxStaleness", text.default("none: no limit"), &mut self.max_staleness, &form);
@@ -300,6 +303,7 @@ impl Default for CacheConfig {
             history: HistoryConfig::default(),
             bridge: true,
             peers: None,
+            persist: None,
             max_staleness: None,
             stale_watches: StaleWatches::Keep,
             // As often as an API server verifies its own cache. A verification costs upstream a list of metadata.

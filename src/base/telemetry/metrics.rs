@@ -52,6 +52,7 @@ pub(super) const CACHE_FILLS: &str = "kube_fanout_cache_fills_total";
 pub(super) const CACHE_MEMORY_STEPS: &str = "kube_fanout_cache_memory_steps_total";
 pub(super) const PEER_QUESTIONS: &str = "kube_fanout_peer_questions_total";
 pub(super) const PEER_SEARCH_DURATION: &str = "kube_fanout_peer_search_duration_seconds";
+pub(super) const PERSISTED_STATES: &str = "kube_fanout_persisted_states_total";
 pub(super) const FRESHNESS_PROOFS: &str = "kube_fanout_freshness_proofs_total";
 pub(super) const LIMITS_REACHED: &str = "kube_fanout_limits_reached_total";
 pub(super) const CONNECTIONS: &str = "kube_fanout_connections";
@@ -140,6 +141,8 @@ pub const ALL: &[Metric] = &[
         "Steps taken to keep all caches within `cache.bytes`, by what was done."),
     counter_of(PEER_QUESTIONS, Unit::Count, &["outcome"],
         "Questions to other gateways for the state of a resource, by outcome."),
+    counter_of(PERSISTED_STATES, Unit::Count, &["outcome"],
+        "States of caches in `cache.persist`, written or read, by outcome."),
     Metric { name: PEER_SEARCH_DURATION, kind: Kind::Histogram, unit: Unit::Seconds, labels: &["outcome"],
         help: "Time that a new cache searched for a gateway with its state, by outcome." },
     counter_of(LIMITS_REACHED, Unit::Count, &["limit"],

@@ -46,5 +46,5 @@ pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_revie
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
     front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside,
-    show_troubles,
+    show_troubles, state_persisted,
 };

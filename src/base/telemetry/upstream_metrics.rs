@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 
 use crate::telemetry::metrics::{
-    PEER_QUESTIONS, PEER_SEARCH_DURATION, UPSTREAM_FRONT_PROXY_ACCEPTED, UPSTREAM_SERVER_CONNECTIONS,
+    PEER_QUESTIONS, PEER_SEARCH_DURATION, PERSISTED_STATES, UPSTREAM_FRONT_PROXY_ACCEPTED, UPSTREAM_SERVER_CONNECTIONS,
     UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
 };
 
@@ -40,6 +40,11 @@ pub fn server_set_aside(server: &str, reason: &'static str) {
 /// Counts a question to a peer. `outcome` is a value of an enum.
 pub fn peer_asked(outcome: &'static str) {
     counter!(PEER_QUESTIONS, "outcome" => outcome).increment(1);
+}
+
+/// Counts a state that was written, or read, or not: `outcome` is a word of an enum, or of the module `persist`.
+pub fn state_persisted(outcome: &'static str) {
+    counter!(PERSISTED_STATES, "outcome" => outcome).increment(1);
 }
 
 /// Counts a search for a peer that has a state, which took that long. `outcome` is a value of an enum.

@@ -138,6 +138,12 @@ impl Form {
         leaf.deflated(self.representation(), deflate).ok_or(NotPartial)
     }
 
+    /// The same for a single use: the kept ones if there are any, otherwise compressed and not kept.
+    pub fn deflated_leaf_once(&self, leaf: &Leaf) -> Result<Deflated, NotPartial> {
+        let made = || Ok(deflated_items(&self.leaf_items_once(leaf)?.slice(self.separator_len()..)));
+        leaf.deflated_now(self.representation()).map_or_else(made, Ok)
+    }
+
     fn join(&self, objects: &[Arc<Object>]) -> Option<Bytes> {
         match self {
             Self::Whole(shape) => Some(list::items(objects.iter(), shape, &mut Thaw::default())),

@@ -266,7 +266,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             Some(provenance) if asks_peers => {
                 let (schema, head, namespaced) = (&schema, &head, *namespaced);
                 let expected = Expected { schema, head, kind, namespaced, at_least, provenance };
-                peer_fill::state(&self.upstream, &self.peers, &expected).await
+                // Large, and rarely asked for.
+                Box::pin(peer_fill::state(&self.upstream, &self.peers, &expected)).await
             }
             _ => None,
         };
@@ -295,8 +296,20 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     fn start_anew(&mut self, refill: Refill<L::Stream>) -> Input {
         let Refill { head, schema, state, server, provenance, began } = refill;
         self.provenance.clone_from(&provenance);
-        let (version, watching) = (state.version, state.watch.is_some());
-        let (writer, reader) = store::store(schema, &state.objects, version, self.settings.history);
+        let watching = state.watch.is_some();
+        let (mut writer, reader) = store::store(schema, &state.objects, state.version, self.settings.history);
+        for event in state.missed {
+            match event {
+                UpstreamEvent::Change { kind, object, line } => {
+                    if let Err(error) = writer.apply(kind, object, line) {
+                        tracing::warn!(%error, "upstream's watch sent an older version");
+                        return Input::FillFailed(Failure::Malformed);
+                    }
+                }
+                UpstreamEvent::Bookmark { version, .. } => writer.advance(version),
+            }
+        }
+        let version = writer.progress();
         let advance = writer.advance_handle();
         (self.writer, self.filled_since, self.going_on) = (Some(writer), began, state.watch);
         let (list_kind, warnings, bookmark) = (head.list_kind.clone(), head.warnings.clone(), state.bookmark);

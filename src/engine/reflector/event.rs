@@ -33,6 +33,16 @@ pub enum UpstreamEvent {
     },
 }
 
+impl UpstreamEvent {
+    /// The version up to which everything is known with the event.
+    pub fn version(&self) -> ResourceVersion {
+        match self {
+            Self::Change { object, .. } => object.version,
+            Self::Bookmark { version, .. } => *version,
+        }
+    }
+}
+
 /// An event that ends the watch: it cannot be parsed, or it contains the reason why upstream ended the watch.
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {

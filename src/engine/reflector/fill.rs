@@ -104,6 +104,8 @@ pub(super) struct State<S> {
     pub(super) bookmark: Option<BookmarkTemplate>,
     /// The watch that continues from the state.
     pub(super) watch: Option<EventStream<S>>,
+    /// What happened after it that is known already.
+    pub(super) missed: Vec<UpstreamEvent>,
     pub(super) source: FillSource,
 }
 
@@ -234,6 +236,7 @@ pub(super) async fn initial_state<S: ByteStream>(
                     version,
                     bookmark: Some(template),
                     watch: Some(events),
+                    missed: Vec::new(),
                     source: FillSource::Upstream,
                 });
             }
@@ -284,7 +287,7 @@ pub(super) async fn list<L: ListWatch>(
         if page.continue_token.is_empty() {
             let objects = readers.objects().await?;
             let (version, source) = (page.version, FillSource::Upstream);
-            return Ok(State { objects, version, bookmark: None, watch: None, source });
+            return Ok(State { objects, version, bookmark: None, watch: None, missed: Vec::new(), source });
         }
         continue_token = Some(page.continue_token);
     }

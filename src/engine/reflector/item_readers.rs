@@ -88,6 +88,7 @@ impl ItemReaders {
         match self.source {
             FillSource::Upstream => tracing::warn!(%error, "cannot use upstream's list"),
             FillSource::Peer => tracing::warn!(%error, "cannot use a peer's list"),
+            FillSource::Kept => tracing::warn!(%error, "cannot use a kept state"),
         }
         Failure::Malformed
     }

@@ -1,5 +1,5 @@
-//! Fetches the whole state from another gateway, and checks it against what upstream itself says
-//! (the manual's chapter `consistency`, "Peers").
+//! Fetches the whole state from another gateway, or from what this one has kept, and checks it against what upstream
+//! itself says (the manual's chapter `consistency`, "Peers").
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,6 +21,10 @@ use base::apimachinery::{Provenance, ResourceVersion};
 const STATE_MAX: Duration = Duration::from_secs(30);
 /// The maximum time for upstream to send the bookmark of an empty watch-list, which it knows at once.
 const BOOKMARK_MAX: Duration = Duration::from_secs(5);
+/// The pause after which upstream has told what it knows at once.
+const MISSED_PAUSE: Duration = Duration::from_millis(100);
+/// The maximum number of bytes of what it tells before the state is used; more comes later.
+const MISSED_BYTES_MAX: usize = 64 << 20;
 
 /// What a peer's state must agree with, as upstream has just said it.
 pub(super) struct Expected<'a> {
@@ -35,7 +39,8 @@ pub(super) struct Expected<'a> {
     pub(super) provenance: &'a Provenance,
 }
 
-/// The state of a peer, with upstream's watch from there; `None` if upstream has to be asked for the state.
+/// The state that this gateway has kept, or that of a peer, with upstream's watch from there; `None` if upstream has to
+/// be asked for the state.
 pub(super) async fn state<L: ListWatch, P: Peers>(
     upstream: &L,
     peers: &P,
@@ -45,16 +50,20 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     if upstream.knows_watch_list().await != Ok(true) {
         return None;
     }
-    let (origin, stream) = peers.list(expected.at_least, expected.provenance).await?;
-    let checked = timeout(STATE_MAX, checked(upstream, stream, expected)).await;
-    match checked.unwrap_or(Err(PeerOutcome::Broken)) {
-        Ok(state) => {
-            peers.note(origin, PeerOutcome::Used);
-            Some(state)
+    loop {
+        let (origin, stream) = peers.list(expected.at_least, expected.provenance).await?;
+        let source = peers.source(origin);
+        let checked = timeout(STATE_MAX, checked(upstream, stream, source, expected)).await;
+        match checked.unwrap_or(Err(PeerOutcome::Broken)) {
+            Ok(state) => {
+                peers.note(origin, PeerOutcome::Used);
+                return Some(state);
+            }
+            Err(outcome) => peers.note(origin, outcome),
         }
-        Err(outcome) => {
-            peers.note(origin, outcome);
-            None
+        // There is one kept state, and one search for a peer.
+        if source != FillSource::Kept {
+            return None;
         }
     }
 }
@@ -62,12 +71,13 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
 async fn checked<L: ListWatch, P>(
     upstream: &L,
     stream: P,
+    source: FillSource,
     Expected { schema, head, kind, namespaced, at_least, provenance }: &Expected<'_>,
 ) -> Result<State<L::Stream>, PeerOutcome>
 where
     P: super::ByteStream,
 {
-    let mut readers = ItemReaders::new((*schema).clone(), FillSource::Peer);
+    let mut readers = ItemReaders::new((*schema).clone(), source);
     let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
     let objects = readers.objects().await.map_err(unread)?;
     let version = page.version;
@@ -78,7 +88,8 @@ where
     if !is_whole || !objects.as_slice().iter().all(is_possible) || !head.is_of(&page, kind) {
         return Err(PeerOutcome::Malformed);
     }
-    if version < *at_least {
+    // What is missing in a kept state comes through the watch, as after an outage.
+    if version < *at_least && source != FillSource::Kept {
         return Err(PeerOutcome::Old);
     }
     // Requested when the state is there: upstream has reached a lower version only if its versions went back.
@@ -87,7 +98,7 @@ where
         return Err(PeerOutcome::Ahead);
     }
     let watch = upstream.watch(WatchRequest::new(WatchFrom::After(version))).await;
-    let watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
+    let mut watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
     // The search may have taken seconds, in which another program was started. The watch would follow it, and would not
     // show that the state was written by the one before.
     match upstream.server(Instant::now()).await {
@@ -95,7 +106,39 @@ where
         Some(_) => return Err(PeerOutcome::Server),
         None => return Err(PeerOutcome::Unconfirmed),
     }
-    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), source: FillSource::Peer })
+    let missed = match source {
+        FillSource::Kept => missed(&mut watch, schema, *at_least).await?,
+        FillSource::Upstream | FillSource::Peer => Vec::new(),
+    };
+    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
+}
+
+/// What upstream tells at once of what happened since a kept state, up to its head at that time or a pause: reads do
+/// not see the state as it was when the gateway ended.
+///
+/// # Errors
+/// Upstream does not know what happened.
+async fn missed<S: super::ByteStream>(
+    events: &mut EventStream<S>,
+    schema: &Schema,
+    head: ResourceVersion,
+) -> Result<Vec<UpstreamEvent>, PeerOutcome> {
+    let (mut missed, mut left) = (Vec::new(), MISSED_BYTES_MAX);
+    loop {
+        let event = match events.next(schema, MISSED_PAUSE).await {
+            Ok(Some(event)) => event,
+            Err(Failure::Silent) => return Ok(missed),
+            Ok(None) | Err(_) => return Err(PeerOutcome::Unconfirmed),
+        };
+        let reached = event.version();
+        if let UpstreamEvent::Change { line, .. } = &event {
+            left = left.saturating_sub(line.len());
+        }
+        missed.push(event);
+        if reached >= head || left == 0 {
+            return Ok(missed);
+        }
+    }
 }
 
 fn unread(failure: Failure) -> PeerOutcome {

@@ -13,6 +13,8 @@ use base::apimachinery::{Provenance, ResourceVersion};
 pub enum FillSource {
     Upstream,
     Peer,
+    /// What this gateway wrote before it ended.
+    Kept,
 }
 
 impl FillSource {
@@ -21,11 +23,12 @@ impl FillSource {
         match self {
             Self::Upstream => "upstream",
             Self::Peer => "peer",
+            Self::Kept => "kept",
         }
     }
 }
 
-/// What came of a question to a peer.
+/// What came of a question to a peer, or of a state that this gateway has kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerOutcome {
     #[error("the cache was filled with the peer's state")]
@@ -89,7 +92,8 @@ impl PeerOutcome {
     }
 }
 
-/// Other gateways of the same cluster, asked about one resource in one encoding.
+/// States of one resource in one encoding that need not come from upstream: those of other gateways of the same
+/// cluster, and the one that this gateway has kept.
 pub trait Peers: Send + Sync + 'static {
     type Stream: ByteStream;
     /// Where an answer came from.
@@ -106,6 +110,9 @@ pub trait Peers: Send + Sync + 'static {
         not_older_than: ResourceVersion,
         expected: &Provenance,
     ) -> impl Future<Output = Option<(Self::Origin, Self::Stream)>> + Send;
+
+    /// Whose answer it is.
+    fn source(&self, origin: Self::Origin) -> FillSource;
 
     /// Counts and records what came of the answer.
     fn note(&self, origin: Self::Origin, outcome: PeerOutcome);
@@ -125,6 +132,10 @@ impl Peers for NoPeers {
 
     async fn list(&self, _: ResourceVersion, _: &Provenance) -> Option<(Infallible, Infallible)> {
         None
+    }
+
+    fn source(&self, origin: Infallible) -> FillSource {
+        match origin {}
     }
 
     fn note(&self, origin: Infallible, _: PeerOutcome) {

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     peers::Peers,
+    persist::States,
     upstream::{Discovery, Upstream},
 };
 use base::{
@@ -103,6 +104,8 @@ pub(super) struct Shared {
     pub(super) upstream: Upstream,
     pub(super) discovery: Discovery,
     pub(super) peers: Option<Peers>,
+    /// Where states survive the process.
+    pub(super) states: Option<States>,
     /// Whether the last definition that was requested could not be read. The log then has a line about it.
     pub(super) has_no_definitions: AtomicBool,
     pub(super) config: watch::Sender<Config>,
@@ -124,8 +127,15 @@ pub(super) struct Shared {
 }
 
 impl Cachers {
-    /// Starts nothing yet. `tasks` runs the reflectors. `peers` are asked for the state of a new cache before upstream.
-    pub fn new(upstream: Upstream, discovery: Discovery, peers: Option<Peers>, config: Config, tasks: Tasks) -> Self {
+    /// Starts nothing yet. `tasks` runs the reflectors. What is kept in `states`, and `peers`, are asked for the state
+    /// of a new cache before upstream.
+    pub fn new(
+        upstream: Upstream,
+        discovery: Discovery,
+        (states, peers): (Option<States>, Option<Peers>),
+        config: Config,
+        tasks: Tasks,
+    ) -> Self {
         let (entries, not_cached, siblings) = (DashMap::new(), TtlCache::new(NOT_CACHED), DashMap::new());
         let (waiters, required) = (Semaphore::new(FILL_WAITERS_MAX), config.prewarm.clone());
         let config = watch::Sender::new(config);
@@ -137,6 +147,7 @@ impl Cachers {
             upstream,
             discovery,
             peers,
+            states,
             has_no_definitions: AtomicBool::new(false),
             config,
             required,

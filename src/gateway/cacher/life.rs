@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     peers::ResourcePeers,
+    persist::Sources,
     upstream::{ApiResource, Crd, ResourceListWatch, ServedBy},
 };
 use base::{
@@ -67,6 +68,7 @@ impl Shared {
                     entry.stop(why, EndCause::Stopped);
                 }
                 Ended::Stopped(why, reason) => {
+                    self.forget_state(&key);
                     tracing::info!(store = %key, reason, "cache stopped");
                     self.entries.remove(&key);
                     entry.stop(why, EndCause::Stopped);
@@ -81,6 +83,7 @@ impl Shared {
                     self.entries.remove_if(&key, |_, now| Arc::ptr_eq(now, &entry));
                 }
                 Ended::Gone => {
+                    self.forget_state(&key);
                     self.discovery.forget(&key.resource);
                     // Remembered for a while; then the resource is looked up again.
                     sleep(NOT_CACHED_FOR).await;
@@ -123,6 +126,7 @@ impl Shared {
             ended = self.until_idle(key, entry) => ended,
             never = self.extend_histories(entry) => match never {},
             never = self.compress(entry) => match never {},
+            never = Box::pin(self.persist(entry, key)) => match never {},
         }
     }
 
@@ -190,9 +194,10 @@ impl Shared {
     fn reflector(
         &self,
         entry: &Arc<Entry>,
-        StoreKey { resource, scope, encoding }: &StoreKey,
+        key: &StoreKey,
         Found { api, definition }: Found,
-    ) -> Reflector<ResourceListWatch, EventHandler, ResourcePeers> {
+    ) -> Reflector<ResourceListWatch, EventHandler, Sources> {
+        let StoreKey { resource, scope, encoding } = key;
         let mut fields = selectable_fields(&resource.group_resource(), api.namespaced);
         if let Some(definition) = &definition {
             fields.extend(definition.selectable_fields(&resource.version));
@@ -201,6 +206,7 @@ impl Shared {
         // Peers have the states of whole resources.
         let peers = self.peers.clone().filter(|_| scope.is_cluster());
         let peers = ResourcePeers::new(peers, resource.clone(), *encoding, definition.as_ref(), lowest);
+        let sources = Sources::new(self.state_file(key), peers, self.upstream.clone());
         let upstream = ResourceListWatch::new(
             self.upstream.clone(),
             resource.clone(),
@@ -237,7 +243,7 @@ impl Shared {
             let config = self.config.borrow();
             Settings { history: config.history, bridges: config.bridge, budget: self.budget.clone() }
         };
-        Reflector::new(upstream, sink, collection, settings, evidence).asking(peers)
+        Reflector::new(upstream, sink, collection, settings, evidence).asking(sources)
     }
 
     /// Lets the history of each fill begin earlier if clients wait for that.

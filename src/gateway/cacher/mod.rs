@@ -20,6 +20,7 @@ mod events;
 mod instance;
 mod life;
 mod not_cached;
+mod persist;
 mod prewarm;
 mod progress_probe;
 mod proof_cost;

@@ -28,7 +28,7 @@ use base::{
     },
     telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
 };
-use engine::reflector::{self, PeerOutcome};
+use engine::reflector::{self, FillSource, PeerOutcome};
 
 use health::{Failed, PeerHealth};
 use search::{End, Question, SEARCH_MAX, Search};
@@ -159,6 +159,11 @@ impl ResourcePeers {
     ) -> Self {
         let definition = definition.map(|Crd { uid, generation, .. }| format!("{uid}/{generation}").into());
         Self { peers, resource, encoding, definition, lowest }
+    }
+
+    /// The uid and generation of a custom resource's definition.
+    pub fn definition(&self) -> Option<Box<str>> {
+        self.definition.clone()
     }
 
     fn content_type(&self) -> &'static str {
@@ -314,6 +319,10 @@ impl reflector::Peers for ResourcePeers {
         }
         let (index, body) = found.ok()?;
         shared.place().await.map(|place| (index, PeerAnswer::new(body, place)))
+    }
+
+    fn source(&self, _: usize) -> FillSource {
+        FillSource::Peer
     }
 
     fn note(&self, origin: usize, outcome: PeerOutcome) {

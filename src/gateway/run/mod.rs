@@ -9,7 +9,7 @@ mod scopes;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 
 pub use reload::Reloads;
 use reload::{InEffect, Reloaded};
@@ -23,6 +23,7 @@ use crate::{
     connector::{AsFrontProxy, BuildError, Connector, NotBelieved, SocketOpener, Usage},
     handler::{Accounting, Gateway, Journal, Settings},
     listener::{self, BindError, Bound, GivesWay, Places},
+    persist::{PersistError, States},
     status::{self, Configured},
     traces::{self, Tracer},
     upstream::{Discovery, Upstream},
@@ -79,6 +80,8 @@ pub enum RunError {
     FrontProxy(#[source] NotBelieved),
     #[error("cannot open the audit log")]
     Audit(#[source] AuditError),
+    #[error("cannot keep states in cache.persist.path")]
+    Persist(#[source] PersistError),
     #[error("cannot set up the metrics")]
     Metrics(#[source] InstallError),
 }
@@ -138,9 +141,9 @@ async fn run_following(
     let audit = audit(config, &tasks).await?;
     let (audit_health, front_proxy) = (audit.as_ref().and_then(AuditLog::health), clients.forward.front_proxy());
     let (accounts, room) = (Accounting::new(watches.clone(), audit), answer_room(config));
-    let peers = peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?;
+    let sources = (states(config).await?, peers::peers(&config.cache, access, &sockets, &upstream, &tasks).await?);
     let cachers =
-        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), peers, cacher_config(config), tasks.clone());
+        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), sources, cacher_config(config), tasks.clone());
     let (settings, top_clients) = (Settings::new(config.reads, config.logging.access), TopClients::default());
     let places = Places::new(connection_limits(config));
     places.show();
@@ -309,6 +312,12 @@ fn cacher_config(config: &Config) -> cacher::Config {
         trusted_groups: Arc::new(config.cache.trusted_groups.iter().cloned().collect()),
         history: HistoryLimits { age: history.age, bytes: usize::try_from(history.bytes).unwrap_or(usize::MAX) },
     }
+}
+
+async fn states(config: &Config) -> Result<Option<States>, RunError> {
+    let Some(persist) = config.cache.persist.clone() else { return Ok(None) };
+    let opened = spawn_blocking(move || States::open(&persist)).await.expect("opening a folder does not panic");
+    opened.map(Some).map_err(RunError::Persist)
 }
 
 async fn audit(config: &Config, tasks: &Tasks) -> Result<Option<AuditLog>, RunError> {

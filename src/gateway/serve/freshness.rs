@@ -194,7 +194,7 @@ mod tests {
             scopes: Scopes { policy: CacheScope::Auto, per_resource: 64 },
             trusted_groups: HashSet::new().into(),
         };
-        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), None, config, tasks.clone())
+        Cachers::new(upstream.clone(), Discovery::new(upstream.clone()), (None, None), config, tasks.clone())
     }
 
     /// With `auto`, a list has to be found before it is decided whether it is worth a proof.

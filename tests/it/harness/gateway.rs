@@ -6,7 +6,8 @@ use kube_fanout::{
     RunError, Sockets,
     config::{Config, Overrides},
     lifecycle::Drained,
-    listener, run, telemetry,
+    listener, run,
+    telemetry::{self, Chain},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -116,6 +117,12 @@ impl Gateway {
             (answer.route == Route::Forwarded(reason.to_owned())).then_some(answer)
         };
         until(reason, look).await
+    }
+
+    /// Why it could not start, with all causes.
+    pub(crate) async fn failed(&mut self) -> String {
+        let ended = within("the end", self.running.join_next()).await.unwrap().unwrap();
+        Chain(&ended.unwrap_err()).to_string()
     }
 
     /// Begins the drain without waiting for it.

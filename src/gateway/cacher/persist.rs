@@ -1,0 +1,59 @@
+//! Writes the states of stores from time to time, so that a gateway that starts again goes on from them.
+
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep};
+
+use super::{cachers::Shared, entry::Entry, instance::Instance, store_key::StoreKey};
+use crate::persist::StateFile;
+use engine::encode::Form;
+
+/// How often the state of a store is written if it has moved on: more often than API servers forget changes.
+const EVERY: Duration = Duration::from_secs(30);
+/// The pause after writing a state is at least this many times what that took.
+const PAUSE_TIMES: u32 = 19;
+
+impl Shared {
+    /// The file of a store; `None` if its state is not kept.
+    pub(super) fn state_file(&self, key: &StoreKey) -> Option<StateFile> {
+        // Nothing shows whether a definition that is not read has changed while no gateway was there.
+        if self.is_trusted(&key.resource.group) {
+            return None;
+        }
+        let is_secret = key.resource.group.is_empty() && &*key.resource.resource == "secrets";
+        self.states.as_ref()?.file_of(key.to_string(), is_secret)
+    }
+
+    /// The store is gone, or not needed any more.
+    pub(super) fn forget_state(&self, key: &StoreKey) {
+        if let Some(file) = self.state_file(key) {
+            file.remove();
+        }
+    }
+
+    /// Writes the state of the store whenever it has moved on.
+    pub(super) async fn persist(&self, entry: &Entry, key: &StoreKey) -> Infallible {
+        let Some(file) = self.state_file(key) else { return pending().await };
+        let (mut pause, mut written) = (EVERY, None);
+        loop {
+            sleep(pause).await;
+            let Some(instance) = entry.instance().ok().filter(is_sure) else { continue };
+            let (state, Some(provenance)) = (instance.reader.snapshot(), instance.provenance().cloned()) else {
+                continue;
+            };
+            let now = Some(state.version());
+            if written == now {
+                continue;
+            }
+            let began = Instant::now();
+            let form = Form::Whole(instance.schema().shape.clone());
+            file.write(state, form, instance.envelope.clone(), provenance).await;
+            (written, pause) = (now, EVERY.max(began.elapsed() * PAUSE_TIMES));
+        }
+    }
+}
+
+/// Whether nothing is known that makes the store doubtful.
+fn is_sure(instance: &Arc<Instance>) -> bool {
+    instance.is_followed() && !instance.is_stale() && !instance.was_rolled_back()
+}
