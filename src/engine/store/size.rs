@@ -1,8 +1,8 @@
 //! How much memory a store takes.
 
-/// What an object takes besides its bytes: key, labels, fields, and its place in a leaf. Measured with a million config
-/// maps (benches/diary.md); pods take more, and are larger.
-pub const OBJECT_BYTES: usize = 400;
+/// What an object takes besides its bytes: key, labels, fields, and its place in a leaf. With a million config maps it
+/// is some 230 (benches/diary.md); pods take more, and are larger.
+pub const OBJECT_BYTES: usize = 300;
 
 /// The size of a store, for metrics and for the memory that all stores share ([`super::StoreBudget`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
