@@ -16,6 +16,8 @@ pub struct Features {
     /// `sendInitialEvents`, and the bookmark at the end of the initial events. Without it, `resourceVersionMatch` on a
     /// watch is answered with 422.
     pub watch_list: bool,
+    /// Initial events end. Some agents and aggregated servers accept `sendInitialEvents`, and leave out the bookmark.
+    pub initial_events_end: bool,
     /// Bookmarks that are sent periodically and before the deadline.
     pub bookmarks: bool,
     /// Bookmarks have the newest revision of all resources. Without it, they have the last change of their own
@@ -36,6 +38,7 @@ impl Default for Features {
     fn default() -> Self {
         Self {
             watch_list: true,
+            initial_events_end: true,
             bookmarks: true,
             progress: true,
             newer_bookmarks: false,

@@ -212,7 +212,9 @@ impl WatchStream {
             && let Some(revision) = self.initial_end.take()
         {
             let revision = self.early_changes(&mut text).unwrap_or(revision);
-            self.bookmark(revision, true, &mut text);
+            if self.simulation.faults.features().initial_events_end {
+                self.bookmark(revision, true, &mut text);
+            }
         }
         (!text.is_empty()).then(|| text.into())
     }

@@ -109,6 +109,28 @@ async fn a_server_whose_storage_cannot_serve_a_watch_list_is_listed() {
     assert_eq!(world.sim.counts().open_watches("pods"), 1);
 }
 
+/// Agents, proxies and aggregated servers leave out bookmarks, and what depends on them.
+#[tokio::test]
+async fn a_server_that_never_ends_initial_events_is_listed_within_five_seconds() {
+    let sim = Sim::new();
+    sim.set_features(Features { initial_events_end: false, bookmarks: false, ..Features::default() });
+    let world = World::start_with(sim, |config| config.reads.fill_wait = Duration::from_secs(5)).await;
+    world.create_pod("default", "a", "x");
+    let list = passing(Duration::from_millis(100), world.client().get(LIST)).await;
+    assert_eq!((list.text().matches(r#""uid":"#).count(), list.route), (1, Route::Served));
+    world.create_pod("default", "b", "x");
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    world.assert_same(LIST, &Route::Served).await;
+    // It is known from now on: the next fill asks for no watch-list.
+    let asked = world.sim.counts().requests("watch", "pods");
+    world.sim.forget_history();
+    world.create_pod("default", "c", "x");
+    world.sim.cut_watches(None);
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    world.assert_same(LIST, &Route::Served).await;
+    assert!(world.sim.counts().requests("watch", "pods") <= asked + 2, "{:?}", world.sim.counts());
+}
+
 #[tokio::test]
 async fn made_up_names_take_no_place_of_a_resource_that_comes_later() {
     let world = World::start().await;

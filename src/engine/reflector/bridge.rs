@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::{
     ByteStream, EventStream, Failure, Machine, UpstreamEvent,
-    fill::{Head, INITIAL_BYTES_MAX, State},
+    fill::{Head, State},
+    watch_list::INITIAL_BYTES_MAX,
 };
 use crate::{
     encode::BookmarkTemplate,

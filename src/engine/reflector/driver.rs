@@ -11,6 +11,7 @@ use super::{
     fill::{self, Head, State, head_version},
     machine::Next,
     peer_fill::{self, Expected},
+    watch_list,
 };
 use crate::{
     encode::BookmarkTemplate,
@@ -273,7 +274,14 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         };
         let state: State<L::Stream> = match (of_peer, mode) {
             (Some(state), _) => state,
-            (None, FillMode::WatchList) => fill::watch_list(&self.upstream, &schema, not_older_than).await?,
+            (None, FillMode::WatchList) => {
+                // Large: two fills at once.
+                let state = Box::pin(watch_list::state(&self.upstream, &schema, not_older_than)).await?;
+                if state.watch.is_none() {
+                    self.sink.restarting(Some(Failure::Stalled));
+                }
+                state
+            }
             (None, FillMode::List) => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
         let (mut refill, read) = (Refill { head, schema, state, server, provenance, began }, Instant::now());
@@ -296,7 +304,7 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     fn start_anew(&mut self, refill: Refill<L::Stream>) -> Input {
         let Refill { head, schema, state, server, provenance, began } = refill;
         self.provenance.clone_from(&provenance);
-        let watching = state.watch.is_some();
+        let (watching, watch_list) = (state.watch.is_some(), state.bookmark.is_some());
         let (mut writer, reader) = store::store(schema, &state.objects, state.version, self.settings.history);
         for event in state.missed {
             match event {
@@ -317,16 +325,17 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let source = state.source;
         let filled = Filled { reader, began, advance, list_kind, warnings, bookmark, source, provenance };
         self.outcome = Some(Outcome::Filled(filled));
-        Input::Filled { version, watching, server }
+        Input::Filled { version, watching, watch_list, server }
     }
 
     /// Keeps the store. `filled_since` remains the time of its first fill: evidence that was found since then concerns
     /// the store.
     fn go_on_bridged(&mut self, refill: Refill<L::Stream>, bridged: Bridged) -> Input {
-        let (version, watching) = (refill.state.version, refill.state.watch.is_some());
+        let (version, watching, watch_list) =
+            (refill.state.version, refill.state.watch.is_some(), bridged.bookmark.is_some());
         self.going_on = refill.state.watch;
         self.outcome = Some(Outcome::Bridged(bridged));
-        Input::Bridged { version, watching }
+        Input::Bridged { version, watching, watch_list }
     }
 
     /// Applies the difference between the store and the new state, if that is allowed and possible.
@@ -449,9 +458,12 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             tracing::info!(resource = %self.collection.resource, before, now = server,
                 "upstream runs another version than before");
         }
-        // Watch-list is tried again: one slow server or one refusal at the time of the fill need not be permanent.
-        let is_asked = self.writer.is_some() && !self.machine.health().watch_list;
-        let watch_list = is_asked && self.upstream.knows_watch_list().await == Ok(true);
+        // Watch-list is tried again: one refusal at the time of the fill need not be permanent.
+        let is_asked = !self.machine.health().watch_list && !self.machine.is_stalled();
+        let watch_list = match &self.writer {
+            Some(writer) if is_asked => watch_list::bookmark(&self.upstream, writer.schema()).await.is_some(),
+            _ => false,
+        };
         // These questions may have waited until upstream could be reached again. If its storage was restored meanwhile,
         // the head is one of before, and a watch from there would not be told of what comes up to it.
         if looked_at.elapsed() >= LOOK_AGE_MAX {

@@ -38,8 +38,8 @@ pub enum Failure {
     /// Nothing arrived for longer than the watch should have lasted.
     #[error("upstream sent nothing for too long")]
     Silent,
-    /// Nothing arrived for too long within the initial events of a watch-list.
-    #[error("upstream stopped in the middle of the initial events")]
+    /// Upstream accepted a watch-list, and did not end its initial events.
+    #[error("upstream did not end the initial events of a watch-list")]
     Stalled,
     /// Another watch reported changes long ago that this one still has not.
     #[error("upstream's watch does not report changes")]

@@ -1,7 +1,7 @@
-//! Fetches the whole state: the head of a list shows the form of the resource, then a watch-list or the pages of a list
-//! provide the objects.
+//! Fetches the whole state: the head of a list shows the form of the resource, then a watch-list
+//! ([`super::watch_list`]) or the pages of a list provide the objects.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -9,24 +9,14 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::{
-    ByteStream, EventStream, Failure, FillSource, ListPage, ListRequest, ListWatch, UpstreamEvent, WatchFrom,
-    WatchRequest, item_readers::ItemReaders, list_items::ListItems, protobuf_items::ProtobufItems,
+    ByteStream, EventStream, Failure, FillSource, ListPage, ListRequest, ListWatch, UpstreamEvent,
+    item_readers::ItemReaders, list_items::ListItems, protobuf_items::ProtobufItems,
 };
 use crate::{
     encode::{BookmarkTemplate, protobuf},
-    store::{ChangeKind, Objects, PROTOBUF_MAGIC, Reader, Schema, Shape},
+    store::{Objects, PROTOBUF_MAGIC, Reader, Schema, Shape},
 };
-use base::{
-    apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField},
-    telemetry::limit_reached,
-};
-
-/// A watch-list that sends neither objects nor its end bookmark for this long is aborted.
-const FILL_SILENCE_MAX: Duration = Duration::from_secs(30);
-
-/// Bytes that the events of a watch-list may have up to its end bookmark: as many as a page of a list, and as a peer's
-/// state.
-pub(super) const INITIAL_BYTES_MAX: usize = 4 << 30;
+use base::apimachinery::{Encoding, FieldSource, Provenance, ResourceVersion, SelectableField};
 
 /// A store that holds the whole state, and what upstream's responses showed while it was filled.
 #[derive(Debug)]
@@ -101,6 +91,7 @@ struct ListMetadata {
 pub(super) struct State<S> {
     pub(super) objects: Objects,
     pub(super) version: ResourceVersion,
+    /// Known if upstream was seen to end initial events.
     pub(super) bookmark: Option<BookmarkTemplate>,
     /// The watch that continues from the state.
     pub(super) watch: Option<EventStream<S>>,
@@ -189,60 +180,6 @@ pub(super) async fn known_fields(
         }
     }
     Ok(known)
-}
-
-/// Reads a watch-list up to its end bookmark.
-pub(super) async fn watch_list<L: ListWatch>(
-    upstream: &L,
-    schema: &Schema,
-    not_older_than: Option<ResourceVersion>,
-) -> Result<State<L::Stream>, Failure> {
-    let from = WatchFrom::State { not_older_than };
-    let stream = upstream.watch(WatchRequest::new(from)).await?;
-    initial_state(EventStream::new(stream, schema.shape.encoding()), schema, INITIAL_BYTES_MAX).await
-}
-
-/// Reads the events of a watch-list up to its end bookmark, if they have at most `left` bytes.
-pub(super) async fn initial_state<S: ByteStream>(
-    mut events: EventStream<S>,
-    schema: &Schema,
-    mut left: usize,
-) -> Result<State<S>, Failure> {
-    let (mut objects, mut started, mut claim) = (HashMap::new(), false, schema.budget().claim());
-    loop {
-        let event = match events.next(schema, FILL_SILENCE_MAX).await {
-            Ok(Some(event)) => event,
-            Ok(None) => return Err(Failure::Unavailable),
-            Err(Failure::Silent) if started => return Err(Failure::Stalled),
-            Err(failure) => return Err(failure),
-        };
-        started = true;
-        if let UpstreamEvent::Change { line, .. } = &event {
-            let Some(rest) = left.checked_sub(line.len()) else {
-                limit_reached("upstream_list_bytes");
-                return Err(Failure::Unavailable);
-            };
-            left = rest;
-            claim.add(1, line.len()).await?;
-        }
-        match event {
-            // Before the end of the initial events, changes may arrive for objects that were sent already.
-            UpstreamEvent::Change { kind: ChangeKind::Deleted, object, .. } => drop(objects.remove(&object.key)),
-            UpstreamEvent::Change { object, .. } => drop(objects.insert(object.key.clone(), Arc::new(object))),
-            UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
-                let objects = Objects::new(objects.into_values().collect()).map_err(|_| Failure::Malformed)?;
-                return Ok(State {
-                    objects: objects.with_claim(claim),
-                    version,
-                    bookmark: Some(template),
-                    watch: Some(events),
-                    missed: Vec::new(),
-                    source: FillSource::Upstream,
-                });
-            }
-            UpstreamEvent::Bookmark { .. } => {}
-        }
-    }
 }
 
 /// Reads a page. Its items are passed to `readers`, and are not in the result.

@@ -88,9 +88,6 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Whether upstream accepts a field selector with all of these labels: older servers support fewer.
     fn knows_fields(&self, labels: &[&str]) -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// Whether upstream accepts watch-lists now.
-    fn knows_watch_list(&self) -> impl Future<Output = Result<bool, Failure>> + Send;
-
     /// Opens a watch-list of the most recent state that selects no object: its first event is the bookmark at the end
     /// of the initial events. Costs upstream no state. By default it is refused.
     fn watch_nothing(&self) -> impl Future<Output = Result<Self::Stream, Failure>> + Send {

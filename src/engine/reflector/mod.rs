@@ -20,6 +20,7 @@ mod peers;
 mod protobuf_items;
 #[cfg(test)]
 mod tests;
+mod watch_list;
 
 pub use backfill::{NoBackfill, backfill_events, backfill_state};
 pub use bridge::{Bridged, Unbridged};

@@ -9,21 +9,17 @@ use super::{
     EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom, WatchRequest,
     fill::{self, Head, State},
     item_readers::ItemReaders,
+    watch_list,
 };
-use crate::{
-    encode::BookmarkTemplate,
-    store::{Object, Schema},
-};
+use crate::store::{Object, Schema};
 use base::apimachinery::{Provenance, ResourceVersion};
 
 /// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
 /// have to be asked after it.
 const STATE_MAX: Duration = Duration::from_secs(30);
-/// The maximum time for upstream to send the bookmark of an empty watch-list, which it knows at once.
-const BOOKMARK_MAX: Duration = Duration::from_secs(5);
 /// The pause after which upstream has told what it knows at once.
-const MISSED_PAUSE: Duration = Duration::from_millis(100);
-/// The maximum number of bytes of what it tells before the state is used; more comes later.
+const MISSED_PAUSE: Duration = Duration::from_millis(300);
+/// The maximum number of bytes of what it tells before the state is used; with more, a fill is not much dearer.
 const MISSED_BYTES_MAX: usize = 64 << 20;
 
 /// What a peer's state must agree with, as upstream has just said it.
@@ -47,11 +43,10 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     expected: &Expected<'_>,
 ) -> Option<State<L::Stream>> {
     // Without watch-list the state could not be checked, and a search may take seconds.
-    if upstream.knows_watch_list().await != Ok(true) {
-        return None;
-    }
+    watch_list::bookmark(upstream, expected.schema).await?;
     loop {
-        let (origin, stream) = peers.list(expected.at_least, expected.provenance).await?;
+        let asked = timeout(STATE_MAX, peers.list(expected.at_least, expected.provenance)).await;
+        let (origin, stream) = asked.ok()??;
         let source = peers.source(origin);
         let checked = timeout(STATE_MAX, checked(upstream, stream, source, expected)).await;
         match checked.unwrap_or(Err(PeerOutcome::Broken)) {
@@ -93,7 +88,7 @@ where
         return Err(PeerOutcome::Old);
     }
     // Requested when the state is there: upstream has reached a lower version only if its versions went back.
-    let (reached, bookmark) = bookmark(upstream, schema).await.ok_or(PeerOutcome::Unconfirmed)?;
+    let (reached, bookmark) = watch_list::bookmark(upstream, schema).await.ok_or(PeerOutcome::Unconfirmed)?;
     if reached < version {
         return Err(PeerOutcome::Ahead);
     }
@@ -135,7 +130,10 @@ async fn missed<S: super::ByteStream>(
             left = left.saturating_sub(line.len());
         }
         missed.push(event);
-        if reached >= head || left == 0 {
+        if left == 0 {
+            return Err(PeerOutcome::Old);
+        }
+        if reached >= head {
             return Ok(missed);
         }
     }
@@ -143,15 +141,4 @@ async fn missed<S: super::ByteStream>(
 
 fn unread(failure: Failure) -> PeerOutcome {
     if failure == Failure::Malformed { PeerOutcome::Malformed } else { PeerOutcome::Broken }
-}
-
-/// The bookmark of a watch-list of no objects: shows that upstream supports watch-list, which version it has reached,
-/// and how it writes bookmarks.
-async fn bookmark<L: ListWatch>(upstream: &L, schema: &Schema) -> Option<(ResourceVersion, BookmarkTemplate)> {
-    let stream = upstream.watch_nothing().await.ok()?;
-    let mut events = EventStream::new(stream, schema.shape.encoding());
-    match events.next(schema, BOOKMARK_MAX).await.ok()?? {
-        UpstreamEvent::Bookmark { version, template, initial_events_end: true } => Some((version, template)),
-        UpstreamEvent::Bookmark { .. } | UpstreamEvent::Change { .. } => None,
-    }
 }

@@ -10,7 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
 
 use super::*;
 use crate::encode::BookmarkTemplate;
@@ -24,7 +27,7 @@ pub(super) struct Script {
     pub(super) lists: Arc<Mutex<VecDeque<String>>>,
     heads: Arc<Mutex<VecDeque<u64>>>,
     pub(super) asked: Arc<Mutex<Vec<String>>>,
-    /// Whether silence follows the last scripted bytes, instead of the end of the body.
+    /// Whether silence follows the scripted bytes of a watch, instead of the end of the body.
     falls_silent: bool,
     /// The versions that upstream reports, one after the other; then it reports none. An empty one is not reported.
     servers: Arc<Mutex<VecDeque<&'static str>>>,
@@ -66,6 +69,12 @@ pub(super) struct Piece {
     falls_silent: bool,
 }
 
+impl Piece {
+    fn ending(body: String) -> Self {
+        Self { bytes: Some(body.into()), falls_silent: false }
+    }
+}
+
 impl ByteStream for Piece {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         match self.bytes.take() {
@@ -81,13 +90,13 @@ impl ListWatch for Script {
 
     async fn list(&self, request: ListRequest) -> Result<Piece, Failure> {
         self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
-        self.lists.lock().unwrap().pop_front().map(|body| self.piece(body)).ok_or(Failure::Unavailable)
+        self.lists.lock().unwrap().pop_front().map(Piece::ending).ok_or(Failure::Unavailable)
     }
 
     /// After the end of the script, upstream has compacted the version.
     async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<Piece, Failure> {
         self.note(format!("list at {version} {token:?}"));
-        self.lists.lock().unwrap().pop_front().map(|body| self.piece(body)).ok_or(Failure::Expired)
+        self.lists.lock().unwrap().pop_front().map(Piece::ending).ok_or(Failure::Expired)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<Piece, Failure> {
@@ -112,10 +121,6 @@ impl ListWatch for Script {
 
     async fn knows_fields(&self, _: &[&str]) -> Result<bool, Failure> {
         Ok(true)
-    }
-
-    async fn knows_watch_list(&self) -> Result<bool, Failure> {
-        Ok(false)
     }
 
     async fn server(&self, _: Instant) -> Option<String> {
@@ -291,8 +296,19 @@ async fn silence_after_the_first_initial_events_is_no_refusal_of_watch_list() {
     let (seen, asked) = run(Script { falls_silent: true, ..script }).await;
     assert_eq!(
         (&asked[..], &*seen.events()[0]),
-        (&["state None".to_owned(), "state None".to_owned()][..], "filled at 9")
+        (&["state None", "list None None", "state None"].map(str::to_owned)[..], "filled at 9")
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_beside_a_watch_list_that_does_not_end_fills_the_store() {
+    for told in [String::new(), event("ADDED", "a", 3)] {
+        let script = Script { falls_silent: true, ..Script::new(&[9], [Ok(told)]) };
+        script.lists.lock().unwrap().push_back(list(9, "", &[("a", 3)]));
+        let (seen, asked) = run_for(script, Duration::from_secs(6)).await;
+        assert_eq!(asked, ["state None", "list None None", "after 9"]);
+        assert_eq!((seen.objects(), &*seen.events()[0]), (vec![("ns/a".to_owned(), 3)], "filled at 9"));
+    }
 }
 
 #[tokio::test]
@@ -301,8 +317,8 @@ async fn a_watch_list_that_is_too_large_is_given_up() {
     let schema = Schema::new(Shape::typed("Pod", "v1"), Vec::new());
     for (most, expected) in [(objects.len(), Ok(9)), (objects.len() - 1, Err(Failure::Unavailable))] {
         let body = format!("{objects}{}", end(9));
-        let events = EventStream::new(Piece { bytes: Some(body.into()), falls_silent: false }, Encoding::Json);
-        let read = fill::initial_state(events, &schema, most).await;
+        let events = EventStream::new(Piece::ending(body), Encoding::Json);
+        let read = watch_list::initial_state(events, &schema, most, &watch::Sender::new(())).await;
         assert_eq!(read.map(|state| state.version.value()), expected);
     }
 }

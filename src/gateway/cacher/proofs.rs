@@ -371,10 +371,6 @@ mod tests {
             Ok(true)
         }
 
-        async fn knows_watch_list(&self) -> Result<bool, Failure> {
-            Ok(true)
-        }
-
         async fn server(&self, _: Instant) -> Option<String> {
             None
         }

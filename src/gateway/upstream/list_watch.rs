@@ -171,15 +171,6 @@ impl ResourceListWatch {
         let query = format!("{query}&{}", field_selector(&fields));
         self.send(request(&self.resource.path_in(namespace), &query, accept)?, HEADERS_MAX).await
     }
-
-    /// Whether upstream accepts a request for nothing.
-    async fn is_accepted(&self, query: &str, labels: &str) -> Result<bool, Failure> {
-        match self.get_nothing(query, labels, accept(self.encoding)).await {
-            Ok(_) => Ok(true),
-            Err(Failure::Refused) => Ok(false),
-            Err(failure) => Err(failure),
-        }
-    }
 }
 
 /// The body of a list or of a watch.
@@ -279,11 +270,11 @@ impl ListWatch for ResourceListWatch {
 
     async fn knows_fields(&self, labels: &[&str]) -> Result<bool, Failure> {
         let labels: String = labels.iter().map(|label| format!(",{label}=")).collect();
-        self.is_accepted("resourceVersion=0", &labels).await
-    }
-
-    async fn knows_watch_list(&self) -> Result<bool, Failure> {
-        self.is_accepted(&format!("{WATCH_LIST}&resourceVersion=0&timeoutSeconds=1"), "").await
+        match self.get_nothing("resourceVersion=0", &labels, accept(self.encoding)).await {
+            Ok(_) => Ok(true),
+            Err(Failure::Refused) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     async fn watch_nothing(&self) -> Result<ListWatchStream, Failure> {

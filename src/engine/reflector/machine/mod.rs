@@ -32,6 +32,9 @@ const USED_AFTER: Duration = Duration::from_secs(10);
 /// an API server that has just started does not know its custom resources yet.
 const MISSING_MAX: u32 = 4;
 
+/// For so long, stores are filled by lists after upstream has not ended the initial events of a watch-list.
+const STALLED_FOR: Duration = Duration::from_secs(60 * 60);
+
 /// How the whole state is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillMode {
@@ -64,11 +67,13 @@ pub enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Start,
-    /// The store holds the whole state. If `watching`, a watch-list filled it and continues as a watch. `server` is
-    /// what upstream reported as its version (`/version`), if it did.
+    /// The store holds the whole state. If `watching`, a watch-list filled it and continues as a watch. `watch_list`:
+    /// upstream was seen to end the initial events of one. `server` is what upstream reported as its version
+    /// (`/version`), if it did.
     Filled {
         version: ResourceVersion,
         watching: bool,
+        watch_list: bool,
         server: Option<String>,
     },
     /// The store was filled again and bridged to the new state, so it remains in use. Upstream is the same program as
@@ -76,6 +81,7 @@ pub enum Input {
     Bridged {
         version: ResourceVersion,
         watching: bool,
+        watch_list: bool,
     },
     FillFailed(Failure),
     /// The watch ended, cleanly or not, after `lasted`; the store is complete up to `progress`.
@@ -85,8 +91,8 @@ pub enum Input {
         lasted: Duration,
     },
     /// The head version of upstream, whether the resource is still the same, what upstream reports as its version, and
-    /// whether it was seen to accept watch-lists. `progress` is the version up to which the store was complete before
-    /// upstream was asked.
+    /// whether it was seen to end the initial events of a watch-list. `progress` is the version up to which the store
+    /// was complete before upstream was asked.
     Verified {
         progress: Option<ResourceVersion>,
         head: ResourceVersion,
@@ -148,8 +154,8 @@ pub struct Next {
 #[derive(Debug)]
 pub struct Machine {
     mode: FillMode,
-    /// Whether the last watch-list became silent before the end of the initial events.
-    stalled: bool,
+    /// When upstream last accepted a watch-list and did not end its initial events, within [`STALLED_FOR`].
+    stalled: Option<Instant>,
     /// The version up to which the store is complete; `None` while it is empty.
     progress: Option<ResourceVersion>,
     /// Failures since the last fill or the last healthy watch.
@@ -173,7 +179,7 @@ impl Machine {
     pub fn new(now: Instant) -> Self {
         Self {
             mode: FillMode::WatchList,
-            stalled: false,
+            stalled: None,
             progress: None,
             failures: 0,
             wasted: 0,
@@ -194,6 +200,11 @@ impl Machine {
     /// objects differently.
     pub fn other_server(&self, server: Option<&str>) -> Option<&str> {
         self.server.as_deref().filter(|before| server.is_some_and(|now| now != *before))
+    }
+
+    /// Whether upstream is known to accept watch-lists and not to end their initial events.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
     }
 
     /// Whether upstream reports the same version as when the store was filled. `None` equals `None`: an upstream that
@@ -234,17 +245,18 @@ impl Machine {
     }
 
     fn next(&mut self, input: Input, now: Instant) -> Next {
+        self.stalled = self.stalled.filter(|since| now.duration_since(*since) < STALLED_FOR);
         match input {
             Input::Start => self.fill(),
-            Input::Filled { version, watching, server } => {
+            Input::Filled { version, watching, watch_list, server } => {
                 self.server = server;
                 self.health.epoch += 1;
-                self.follow(version, watching, now)
+                self.follow(version, (watching, watch_list), now)
             }
-            Input::Bridged { version, watching } => self.follow(version, watching, now),
+            Input::Bridged { version, watching, watch_list } => self.follow(version, (watching, watch_list), now),
             // The store was filled before, so the resource is known to have existed.
             Input::FillFailed(Failure::NotFound) if self.progress.is_some() => self.not_found(),
-            Input::FillFailed(failure) => self.fill_failed(failure),
+            Input::FillFailed(failure) => self.fill_failed(failure, now),
             Input::WatchEnded { failure, progress, lasted } => {
                 self.progress = Some(progress);
                 if lasted >= WELL_AFTER {
@@ -262,6 +274,7 @@ impl Machine {
                 (self.progress, self.missing) = (progress, 0);
                 self.health.watch_list |= watch_list;
                 let same_server = self.other_server(server.as_deref()).is_none();
+                self.stalled = self.stalled.filter(|_| same_server);
                 self.server = self.server.take().or(server);
                 self.verified(head, same_resource, same_server)
             }
@@ -276,11 +289,13 @@ impl Machine {
         }
     }
 
-    fn follow(&mut self, version: ResourceVersion, watching: bool, now: Instant) -> Next {
-        (self.progress, self.heard) = (Some(version), now);
-        (self.failures, self.stalled) = (0, false);
+    fn follow(&mut self, version: ResourceVersion, (watching, watch_list): (bool, bool), now: Instant) -> Next {
+        (self.progress, self.heard, self.failures) = (Some(version), now, 0);
         (self.broke_off, self.missing) = (false, 0);
-        (self.health.condition, self.health.watch_list) = (Condition::Followed, watching);
+        (self.health.condition, self.health.watch_list) = (Condition::Followed, watch_list);
+        if self.mode == FillMode::WatchList {
+            self.stalled = (!watch_list).then_some(now);
+        }
         if watching { Next::now(Action::GoOn) } else { Next::now(Action::Watch { after: version }) }
     }
 
@@ -294,9 +309,9 @@ impl Machine {
         }
     }
 
-    /// Tries watch-list again each time: a single slow or old server may have prevented it before.
+    /// Tries watch-list again each time, unless that would take seconds: a single old server may have refused it.
     fn fill(&mut self) -> Next {
-        self.mode = FillMode::WatchList;
+        self.mode = if self.is_stalled() { FillMode::List } else { FillMode::WatchList };
         self.fill_again()
     }
 
@@ -309,15 +324,13 @@ impl Machine {
         Next::now(Action::Fill { mode: self.mode, not_older_than: self.progress })
     }
 
-    fn fill_failed(&mut self, failure: Failure) -> Next {
+    fn fill_failed(&mut self, failure: Failure, now: Instant) -> Next {
         match failure {
             Failure::NotFound => Next::stop(Loss::Gone),
             Failure::Refused | Failure::InternalError if self.mode == FillMode::WatchList => self.list(),
-            // A single stall counts as unavailability. A storage that never reports its progress never ends the initial
-            // events.
-            Failure::Silent | Failure::Stalled if self.mode == FillMode::WatchList && self.stalled => self.list(),
-            Failure::Silent | Failure::Stalled => {
-                self.stalled = self.mode == FillMode::WatchList;
+            // There was no room for a list beside it.
+            Failure::Stalled => {
+                self.stalled = Some(now);
                 self.refill_later()
             }
             // Either this API server lags behind one that was asked before, or upstream's versions went back.
@@ -330,6 +343,7 @@ impl Machine {
             | Failure::InternalError
             | Failure::Unavailable
             | Failure::Malformed
+            | Failure::Silent
             | Failure::Stuck
             | Failure::OverBudget(_) => self.refill_later(),
         }

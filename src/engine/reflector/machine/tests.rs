@@ -33,7 +33,7 @@ fn server() -> Option<String> {
 fn filled_at(value: u64) -> Still {
     let mut machine = machine();
     machine.next(Input::Start);
-    machine.next(Input::Filled { version: version(value), watching: true, server: server() });
+    machine.next(Input::Filled { version: version(value), watching: true, watch_list: true, server: server() });
     machine
 }
 
@@ -47,7 +47,7 @@ fn an_upstream_without_watch_list_is_listed_then_watched() {
     let fill = |mode| Action::Fill { mode, not_older_than: None };
     assert_eq!(machine.next(Input::Start), Next::now(fill(FillMode::WatchList)));
     assert_eq!(machine.next(Input::FillFailed(Failure::Refused)), Next::now(fill(FillMode::List)));
-    let filled = Input::Filled { version: version(5), watching: false, server: server() };
+    let filled = Input::Filled { version: version(5), watching: false, watch_list: false, server: server() };
     assert_eq!(machine.next(filled), Next::now(Action::Watch { after: version(5) }));
 }
 
@@ -145,7 +145,7 @@ fn an_upstream_that_has_just_started_may_not_know_the_resource_yet() {
     // So is one that has filled the store since it was unreachable.
     let mut machine = filled_at(50);
     machine.next(ended(Failure::Unavailable, 50, WELL_AFTER));
-    machine.next(Input::Bridged { version: version(55), watching: true });
+    machine.next(Input::Bridged { version: version(55), watching: true, watch_list: true });
     machine.next(ended(None, 55, WELL_AFTER));
     assert_eq!(not_found(&mut machine), Next::stop(Loss::Gone));
 }
@@ -163,7 +163,7 @@ fn an_upgraded_upstream_fills_the_store_anew_and_time_does_not_go_back() {
     };
     let fill = Action::Fill { mode: FillMode::WatchList, not_older_than: Some(version(50)) };
     assert_eq!(machine.next(upgraded(50)), Next::now(fill));
-    machine.next(Input::Filled { version: version(51), watching: true, server: server() });
+    machine.next(Input::Filled { version: version(51), watching: true, watch_list: true, server: server() });
     machine.next(ended(None, 51, Duration::ZERO));
     assert_eq!(machine.next(upgraded(51)).loss, Some(Loss::Backwards), "what went back is lost, upgraded or not");
 }
@@ -174,7 +174,7 @@ fn waits_double_up_to_a_limit_and_start_over_after_a_success() {
     let waits: Vec<_> =
         (0..8).map(|_| machine.next(Input::FillFailed(Failure::Unavailable)).delay.as_millis()).collect();
     assert_eq!(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
-    machine.next(Input::Filled { version: version(1), watching: true, server: server() });
+    machine.next(Input::Filled { version: version(1), watching: true, watch_list: true, server: server() });
     assert_eq!(machine.next(ended(Failure::Unavailable, 1, Duration::ZERO)).delay, BACKOFF_MIN);
 }
 
@@ -193,7 +193,7 @@ fn fills_followed_by_unreadable_events_back_off() {
         let mut poisoned = |lasted| {
             let next = machine.next(ended(failure, 6, lasted));
             assert!(matches!(next.action, Action::Fill { mode: FillMode::WatchList, .. }), "{failure:?}");
-            machine.next(Input::Filled { version: version(7), watching: true, server: server() });
+            machine.next(Input::Filled { version: version(7), watching: true, watch_list: true, server: server() });
             next.delay.as_millis()
         };
         assert_eq!([(); 4].map(|()| poisoned(Duration::from_secs(1))), waits, "{failure:?}");
@@ -213,19 +213,20 @@ fn a_fill_that_was_followed_for_a_while_is_not_wasted() {
                 next = machine.next(ended(Failure::Expired, 6, Duration::ZERO));
             }
             assert!(matches!(next.action, Action::Fill { .. }), "{next:?}");
-            machine.next(Input::Bridged { version: version(7), watching: true });
+            machine.next(Input::Bridged { version: version(7), watching: true, watch_list: true });
             next.delay.as_millis()
         };
         assert_eq!([(); 4].map(|()| refilled()), waits, "{breaks:?}");
     }
 }
 
+fn mode(next: Next) -> FillMode {
+    let Action::Fill { mode, .. } = next.action else { panic!("{next:?}") };
+    mode
+}
+
 #[test]
 fn watch_list_is_tried_again_at_each_fill() {
-    let mode = |next: Next| {
-        let Action::Fill { mode, .. } = next.action else { panic!("{next:?}") };
-        mode
-    };
     for refused in [Failure::Refused, Failure::InternalError] {
         let mut machine = machine();
         machine.next(Input::Start);
@@ -234,21 +235,48 @@ fn watch_list_is_tried_again_at_each_fill() {
             assert_eq!(mode(machine.next(Input::FillFailed(failure))), FillMode::WatchList);
             assert_eq!(mode(machine.next(Input::FillFailed(refused))), FillMode::List);
         }
-        machine.next(Input::Filled { version: version(5), watching: false, server: server() });
+        machine.next(Input::Filled { version: version(5), watching: false, watch_list: false, server: server() });
         assert_eq!(mode(machine.next(ended(Failure::Expired, 5, WELL_AFTER))), FillMode::WatchList);
     }
 }
 
 #[test]
-fn a_watch_list_that_falls_silent_is_tried_again_before_a_list_is() {
-    let fill = |mode| Action::Fill { mode, not_older_than: None };
-    for failure in [Failure::Silent, Failure::Stalled] {
-        let mut machine = machine();
-        machine.next(Input::Start);
-        let next = machine.next(Input::FillFailed(failure));
-        assert_eq!((next.action, next.delay), (fill(FillMode::WatchList), BACKOFF_MIN));
-        assert_eq!(machine.next(Input::FillFailed(failure)), Next::now(fill(FillMode::List)));
+fn lists_fill_for_an_hour_where_watch_lists_do_not_end() {
+    let (now, filled) = (Instant::now(), |watch_list| Input::Filled {
+        version: version(5),
+        watching: false,
+        watch_list,
+        server: server(),
+    });
+    // A list was faster than a watch-list, and may have shown that upstream was merely slow.
+    for (watch_list, expected) in [(true, FillMode::WatchList), (false, FillMode::List)] {
+        let mut machine = Machine::new(now);
+        machine.on(Input::Start, now);
+        machine.on(filled(watch_list), now);
+        assert_eq!(mode(machine.on(Input::Corrupt, now)), expected);
+        machine.on(filled(false), now);
+        assert_eq!(mode(machine.on(Input::Corrupt, now + STALLED_FOR)), FillMode::WatchList);
     }
+    let mut machine = Machine::new(now);
+    machine.on(Input::Start, now);
+    machine.on(filled(false), now);
+    let other = Input::Verified {
+        progress: Some(version(5)),
+        head: version(5),
+        same_resource: true,
+        server: Some("another".to_owned()),
+        watch_list: false,
+    };
+    assert_eq!(mode(machine.on(other, now)), FillMode::WatchList);
+}
+
+#[test]
+fn a_list_without_room_beside_a_watch_list_takes_its_turn() {
+    let mut machine = machine();
+    machine.next(Input::Start);
+    let next = machine.next(Input::FillFailed(Failure::Stalled));
+    let fill = Action::Fill { mode: FillMode::List, not_older_than: None };
+    assert_eq!((next.action, next.delay), (fill, BACKOFF_MIN));
 }
 
 #[test]
@@ -279,7 +307,7 @@ fn a_store_is_served_while_it_is_filled_again() {
     assert!(matches!(machine.condition(), Condition::Unfollowed { .. }));
     machine.next(Input::FillFailed(Failure::Unavailable));
     assert!(matches!(machine.condition(), Condition::Unfollowed { .. }));
-    machine.next(Input::Filled { version: version(10), watching: true, server: server() });
+    machine.next(Input::Filled { version: version(10), watching: true, watch_list: true, server: server() });
     assert_eq!((machine.condition(), machine.0.health().epoch), (Condition::Followed, 2));
 }
 
@@ -300,7 +328,7 @@ fn watch_list_is_known_as_soon_as_it_is_seen_and_anew_with_each_fill() {
         machine.next(input);
         machine.0.health().watch_list
     };
-    let filled = |watching| Input::Filled { version: version(5), watching, server: server() };
+    let filled = |watch_list| Input::Filled { version: version(5), watching: false, watch_list, server: server() };
     let verified = |watch_list| Input::Verified {
         progress: Some(version(5)),
         head: version(5),
@@ -371,11 +399,12 @@ fn outcome(action: Action, step: &Step, held: Option<u64>) -> Input {
         _ if step.rolled_back && held.is_some() => Input::RolledBack,
         (Action::Fill { .. }, Some(failure)) => Input::FillFailed(failure),
         (Action::Fill { not_older_than: Some(held), .. }, None) if bridged => {
-            Input::Bridged { version: version(step.version).max(held), watching }
+            Input::Bridged { version: version(step.version).max(held), watching, watch_list }
         }
         (Action::Fill { not_older_than, .. }, None) => Input::Filled {
             version: version(step.version).max(not_older_than.unwrap_or(version(1))),
             watching,
+            watch_list,
             server: server(),
         },
         (Action::Watch { after }, failure) => Input::WatchEnded { failure, progress: after, lasted },
