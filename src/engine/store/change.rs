@@ -7,7 +7,7 @@ use std::sync::{
 
 use bytes::Bytes;
 
-use super::{history::Gap, object::Object, snapshot::Snapshot};
+use super::{block::Block, history::Gap, object::Object, snapshot::Snapshot};
 use base::apimachinery::{Encoding, Representation, ResourceVersion, View};
 
 /// What upstream reported about the object.
@@ -56,7 +56,25 @@ pub struct Change {
     /// Whether compressing its objects was not worth it.
     is_tried: AtomicBool,
     /// Few, and usually only upstream's own.
-    frames: Mutex<Vec<(Representation, FrameKind, Bytes)>>,
+    frames: Mutex<Vec<Frame>>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    form: Representation,
+    kind: FrameKind,
+    bytes: Bytes,
+    /// The block of the text that the frame was made of, which counts it. Other frames share the text of the object, or
+    /// count as much as that.
+    block: Option<Arc<Block>>,
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if let Some(block) = &self.block {
+            block.drop_frame(&self.bytes);
+        }
+    }
 }
 
 impl Change {
@@ -74,7 +92,8 @@ impl Change {
     /// The same, with the event as upstream framed it.
     pub(super) fn framed(self, encoding: Encoding, line: Bytes) -> Self {
         let own = Representation { encoding, view: View::Whole };
-        Self { frames: Mutex::new(vec![(own, self.kind.into(), line)]), ..self }
+        let frame = Frame { form: own, kind: self.kind.into(), bytes: line, block: None };
+        Self { frames: Mutex::new(vec![frame]), ..self }
     }
 
     /// The same, for a change that was found when a gap was bridged.
@@ -90,13 +109,16 @@ impl Change {
         encode: impl FnOnce(&Self) -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
         let mut frames = self.lock();
-        if let Some((.., frame)) = frames.iter().find(|(known, made, _)| (*known, *made) == (form, kind)) {
-            return Ok(frame.clone());
+        if let Some(frame) = frames.iter().find(|frame| (frame.form, frame.kind) == (form, kind)) {
+            return Ok(frame.bytes.clone());
         }
-        let frame = encode(self)?;
+        let (bytes, block) = (encode(self)?, self.source(kind).block());
+        if let Some(block) = &block {
+            block.keep_frame(&bytes);
+        }
         frames.reserve_exact(1);
-        frames.push((form, kind, frame.clone()));
-        Ok(frame)
+        frames.push(Frame { form, kind, bytes: bytes.clone(), block });
+        Ok(bytes)
     }
 
     /// Its objects that are to be compressed, because they are text, or alone in a block that its other objects have
@@ -123,7 +145,7 @@ impl Change {
         !frames.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Representation, FrameKind, Bytes)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Frame>> {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -224,20 +224,20 @@ impl History {
     }
 
     fn trim_while(&mut self, is_over: impl Fn(&Self) -> bool) -> Vec<Arc<Change>> {
-        let mut gone = Vec::new();
-        while is_over(self) {
-            if let Some(entry) = self.changes.pop_front() {
-                self.bytes -= entry.bytes;
-                self.first += 1;
-                self.is_trimmed = true;
-                self.base = entry.after_state(&self.base);
-                gone.push(entry.change);
-            }
+        let mut gone = VecDeque::new();
+        while is_over(self)
+            && let Some(entry) = self.changes.pop_front()
+        {
+            self.bytes -= entry.bytes;
+            self.first += 1;
+            gone.push_back(entry);
         }
+        self.is_trimmed |= !gone.is_empty();
+        self.base = state_after(&gone, self.base.clone());
         while self.gaps.front().is_some_and(|gap| gap.to <= self.base.version()) {
             self.gaps.pop_front();
         }
-        gone
+        gone.into_iter().map(|entry| entry.change).collect()
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -315,14 +315,8 @@ impl History {
         if newest_too_old.is_some_and(|(_, reached)| version < *reached) {
             return None;
         }
-        let end = self.index_after(version);
-        let known = self.changes.range(..end).rposition(|entry| entry.after.is_some());
-        let (state, from) = match known {
-            Some(at) => (self.changes[at].after.clone(), at),
-            None => (None, 0),
-        };
-        let state = state.unwrap_or_else(|| self.base.clone());
-        Some(self.changes.range(from..end).fold(state, |state, entry| entry.after_state(&state)).at(version))
+        let changes = self.changes.range(..self.index_after(version));
+        Some(state_after(changes, self.base.clone()).at(version))
     }
 
     /// The end of the last gap, if that is after `version`.
@@ -338,6 +332,17 @@ impl History {
     fn index_after(&self, version: ResourceVersion) -> usize {
         self.changes.partition_point(|entry| entry.change.known_at() <= version)
     }
+}
+
+/// The state after these changes, of which `base` is the one before them.
+fn state_after<'a, I>(changes: I, base: Snapshot) -> Snapshot
+where
+    I: IntoIterator<Item = &'a Entry, IntoIter: ExactSizeIterator + DoubleEndedIterator + Clone>,
+{
+    let changes = changes.into_iter();
+    // From the last state that is kept.
+    let from = changes.clone().rposition(|entry| entry.after.is_some()).unwrap_or(0);
+    changes.skip(from).fold(base, |state, entry| entry.after_state(&state))
 }
 
 impl Entry {
