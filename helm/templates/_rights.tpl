@@ -89,8 +89,8 @@ the whole cluster it would never be filled, and the gateway never ready. */}}
   resources: [apiservices]
   verbs: [list]
 {{- end }}
-{{- if or $everywhere $servers (include "kube-fanout.hasPeers" .) }}
-# To notice that the cluster was replaced, and to ask peers of the same cluster only: it is known by its uid.
+{{- if or $everywhere $servers (include "kube-fanout.hasPeers" .) (dig "cache" "persist" false .Values.config) }}
+# To notice that the cluster was replaced, and to take states of the same cluster only: it is known by its uid.
 - apiGroups: [""]
   resources: [namespaces]
   resourceNames: [kube-system]

@@ -209,3 +209,45 @@ async fn a_folder_that_others_read_or_use_is_refused() {
     let error = refused(persisting(&exposed.path().join("missing"))).await;
     assert!(error.contains("cannot use") && error.contains("No such file"), "{error}");
 }
+
+/// A gateway that is told to keep no Secrets any more removes those of before.
+#[tokio::test]
+async fn secrets_of_before_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = PersistConfig { secrets: true, ..persisting(folder.path()) };
+    let world = World::start_with(Sim::new(), with(secrets)).await;
+    world.gateway.warm("/api/v1/secrets").await;
+    skip(WRITTEN_AFTER).await;
+    until("the state", async || (files(folder.path()).len() == 1).then_some(())).await;
+    let _world = again(world, persisting(folder.path())).await;
+    until("the removal", async || files(folder.path()).is_empty().then_some(())).await;
+}
+
+/// Otherwise the gateway would go on from it after the restart that is to cure it.
+#[tokio::test]
+async fn a_state_that_is_not_believed_any_more_is_removed() {
+    let (world, folder) = written().await;
+    let backup = world.sim.revision() - 2;
+    world.sim.hold_watches(None);
+    world.sim.rewind(backup).unwrap();
+    world.sim.cut_watches(None);
+    until("the removal", async || files(folder.path()).is_empty().then_some(())).await;
+    world.gateway.warm("/api/v1/pods").await;
+    world.assert_same(PODS, &Route::Served).await;
+}
+
+#[tokio::test]
+async fn a_state_of_what_does_not_change_does_not_become_too_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let persist = PersistConfig { max_age: Duration::from_secs(60), ..persisting(folder.path()) };
+    let world = World::start_with(Sim::new(), with(persist)).await;
+    world.gateway.warm("/api/v1/pods").await;
+    for _ in 0..2 {
+        let before = outcomes("written");
+        until("a state that is written again", async || {
+            skip(Duration::from_secs(5)).await;
+            (outcomes("written") > before).then_some(())
+        })
+        .await;
+    }
+}

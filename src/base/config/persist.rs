@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use crate::config::fields::{ANY_FILE, FLAG, Fields, Size, Time, about};
+use crate::config::fields::{ANY_FOLDER, FLAG, Fields, Size, Time, about};
 
 const BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 const MAX_AGE: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(24 * 3600);
@@ -21,15 +21,21 @@ pub struct PersistConfig {
 }
 
 impl PersistConfig {
+    /// The folder of the states.
+    pub fn folder(&self) -> PathBuf {
+        self.path.join("states")
+    }
+
     pub(super) fn fields(&mut self, fields: &mut Fields<'_>) {
         let text = about(
             "an existing folder of its own for each gateway, in which the states of caches are written, compressed, so \
              that a gateway that starts again need not list them. See the chapter `consistency`",
         );
-        fields.required("path", text.default("none: nothing is written"), &mut self.path, &ANY_FILE);
+        fields.required("path", text.default("none: nothing is written"), &mut self.path, &ANY_FOLDER);
         let text = "what all states may take on the disk; a state that does not fit is not written";
         fields.value("bytes", about(text), &mut self.bytes, &Size(BYTES));
-        let text = "older states are not used: after some minutes the API server has forgotten what followed";
+        let text = "older states are not used: after some minutes the API server has forgotten what followed. What \
+                    does not change is written again in time";
         fields.value("maxAge", about(text), &mut self.max_age, &Time(MAX_AGE));
         fields.value("secrets", about("whether Secrets are written, too"), &mut self.secrets, &FLAG);
     }

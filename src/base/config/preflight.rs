@@ -1,13 +1,16 @@
-//! Checks what a configuration needs of the machine, and changes nothing there: the directories of sockets and of the
-//! audit log, and the kubeconfig that is found without being named.
+//! Checks what a configuration needs of the machine, and changes nothing there: the directories of sockets, of the
+//! audit log and of kept states, and the kubeconfig that is found without being named.
 
 use std::{
     fs, io,
-    os::unix::fs::FileTypeExt,
+    os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Access, access};
+use rustix::{
+    fs::{Access, access},
+    process::geteuid,
+};
 
 use crate::config::{
     Address, Config, Problem, Problems, Redacted, UpstreamConfig, UpstreamConfigError, upstream::kubectl_paths,
@@ -34,6 +37,9 @@ impl Config {
         }
         if let Some(path) = self.audit.path.as_deref().filter(|path| *path != Path::new(STANDARD_OUTPUT)) {
             problems.extend(audit_log(path).err().map(|problem| problem.of("audit.path")));
+        }
+        if let Some(persist) = &self.cache.persist {
+            problems.extend(states(&persist.folder()).err().map(|problem| problem.of("cache.persist.path")));
         }
         problems
     }
@@ -111,6 +117,23 @@ fn audit_log(path: &Path) -> Result<(), Unusable> {
     }
 }
 
+/// As the states of caches find their folder: it is created if it is not there.
+fn states(folder: &Path) -> Result<(), Unusable> {
+    let allowed = "a directory with mode 0700 that belongs to this user, or none, so that it is created";
+    match fs::symlink_metadata(folder) {
+        Ok(found) if !found.is_dir() => Err(Unusable::new(folder, "it is no directory", allowed)),
+        Ok(found) if found.uid() != geteuid().as_raw() => {
+            Err(Unusable::new(folder, format_args!("it belongs to user {}", found.uid()), allowed))
+        }
+        Ok(found) if found.mode() & 0o077 != 0 => {
+            Err(Unusable::new(folder, format_args!("it has mode {:o}", found.mode() & 0o7777), allowed))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => parent(folder),
+        Err(error) => Err(Unusable::new(folder, error, allowed)),
+    }
+}
+
 /// The directory in which a file is to be created.
 fn parent(path: &Path) -> Result<(), Unusable> {
     let folder = match path.parent() {
@@ -154,6 +177,12 @@ mod tests {
             let problem = audit_log(&path(name)).unwrap_err().of("audit.path").to_string();
             assert!(problem.contains(word) && problem.contains("; allowed: "), "{name}: {problem}");
         }
+        for (name, word) in [("none/states", "os error 2"), ("file/states", "os error 20"), ("file", "no directory")] {
+            let problem = states(&path(name)).unwrap_err().of("cache.persist.path").to_string();
+            assert!(problem.contains(word) && problem.contains("; allowed: "), "{name}: {problem}");
+        }
+        assert_eq!(states(&path("states")), Ok(()));
+        assert!(states(Path::new("/tmp")).unwrap_err().of("cache.persist.path").to_string().contains("mode 1777"));
         let mut names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["file", "socket"]);

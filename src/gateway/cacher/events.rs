@@ -9,6 +9,7 @@ use super::{
     entry::{Entry, GivenUp},
     instance::{Instance, Resource},
 };
+use crate::persist::StateFile;
 use engine::{
     encode::BookmarkTemplate,
     fanout::EndCause,
@@ -20,6 +21,8 @@ use engine::{
 pub(super) struct EventHandler {
     entry: Arc<Entry>,
     resource: Resource,
+    /// What is kept of the store, if anything is.
+    state_file: Option<StateFile>,
     instance: Option<Arc<Instance>>,
     /// Why upstream is not followed, as last logged; `None` while it is followed.
     failing: Option<Failure>,
@@ -32,8 +35,8 @@ pub(super) struct EventHandler {
 const DENIED_MAX: Duration = Duration::from_secs(60);
 
 impl EventHandler {
-    pub(super) fn new(entry: Arc<Entry>, resource: Resource) -> Self {
-        Self { entry, resource, instance: None, failing: None, denied_since: None }
+    pub(super) fn new(entry: Arc<Entry>, resource: Resource, state_file: Option<StateFile>) -> Self {
+        Self { entry, resource, state_file, instance: None, failing: None, denied_since: None }
     }
 
     fn kept_up(&mut self) {
@@ -152,6 +155,10 @@ impl ReflectorEvents for EventHandler {
         };
         tracing::warn!(resource = %self.resource.name(), error = %loss, "cache discarded");
         self.let_go();
+        // A gateway that starts again must not go on from what is not believed.
+        if let Some(file) = &self.state_file {
+            file.remove();
+        }
         self.entry.stop(why, cause);
     }
 

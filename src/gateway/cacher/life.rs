@@ -206,7 +206,8 @@ impl Shared {
         // Peers have the states of whole resources.
         let peers = self.peers.clone().filter(|_| scope.is_cluster());
         let peers = ResourcePeers::new(peers, resource.clone(), *encoding, definition.as_ref(), lowest);
-        let sources = Sources::new(self.state_file(key), peers, self.upstream.clone());
+        let state_file = self.state_file(key);
+        let sources = Sources::new(state_file.clone(), peers, self.upstream.clone());
         let upstream = ResourceListWatch::new(
             self.upstream.clone(),
             resource.clone(),
@@ -231,7 +232,7 @@ impl Shared {
             siblings,
         };
         let evidence = kept.proofs.evidence().clone();
-        let sink = EventHandler::new(entry.clone(), kept);
+        let sink = EventHandler::new(entry.clone(), kept, state_file);
         let collection = Collection {
             resource: resource.group_resource(),
             kind: api.kind.into(),

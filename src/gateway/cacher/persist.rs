@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{cachers::Shared, entry::Entry, instance::Instance, store_key::StoreKey};
 use crate::persist::StateFile;
+use base::apimachinery::ResourceVersion;
 use engine::encode::Form;
 
 /// How often the state of a store is written if it has moved on: more often than API servers forget changes.
@@ -16,11 +17,15 @@ const PAUSE_TIMES: u32 = 19;
 impl Shared {
     /// The file of a store; `None` if its state is not kept.
     pub(super) fn state_file(&self, key: &StoreKey) -> Option<StateFile> {
-        // Nothing shows whether a definition that is not read has changed while no gateway was there.
-        if self.is_trusted(&key.resource.group) {
+        let (group, resource) = (&*key.resource.group, &*key.resource.resource);
+        // Nothing shows whether a definition that is not read has changed while no gateway was there. Groups of custom
+        // resources have a dot in their names.
+        let is_undefined = group.contains('.') && self.is_trusted(group);
+        // All events of a lease are deleted at one version, within which a state is not whole. They are soon old, too.
+        if is_undefined || resource == "events" {
             return None;
         }
-        let is_secret = key.resource.group.is_empty() && &*key.resource.resource == "secrets";
+        let is_secret = group.is_empty() && resource == "secrets";
         self.states.as_ref()?.file_of(key.to_string(), is_secret)
     }
 
@@ -34,21 +39,23 @@ impl Shared {
     /// Writes the state of the store whenever it has moved on.
     pub(super) async fn persist(&self, entry: &Entry, key: &StoreKey) -> Infallible {
         let Some(file) = self.state_file(key) else { return pending().await };
-        let (mut pause, mut written) = (EVERY, None);
+        let (mut pause, mut written) = (EVERY, None::<(ResourceVersion, Instant)>);
         loop {
             sleep(pause).await;
             let Some(instance) = entry.instance().ok().filter(is_sure) else { continue };
             let (state, Some(provenance)) = (instance.reader.snapshot(), instance.provenance().cloned()) else {
                 continue;
             };
-            let now = Some(state.version());
-            if written == now {
+            let now = state.version();
+            let is_young = |at: &Instant| at.elapsed() < file.written_again_after();
+            if written.as_ref().is_some_and(|(version, at)| *version == now && is_young(at)) {
                 continue;
             }
             let began = Instant::now();
             let form = Form::Whole(instance.schema().shape.clone());
             file.write(state, form, instance.envelope.clone(), provenance).await;
-            (written, pause) = (now, EVERY.max(began.elapsed() * PAUSE_TIMES));
+            written = Some((now, began));
+            pause = EVERY.max(began.elapsed() * PAUSE_TIMES);
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) async fn deliver_unnoted(
     head.extensions = http::Extensions::new();
     let (transport, slot) = admit(pools, client)?;
 
+    let is_answered_by_api = !head.uri.path().contains("/proxy");
     let again = matches!(body, RequestBody::Empty).then(|| (head.clone(), transport.clone()));
     let answer = match (exchange(transport, Request::from_parts(head, body)).await, again) {
         (Err(error), Some((head, transport))) if may_be_repeated(&head, &error) => {
@@ -57,7 +58,8 @@ pub(super) async fn deliver_unnoted(
         (answer, _) => answer,
     };
     let answer = answer?;
-    if via::says_gone(&answer) {
+    // A pod or a service behind the API server may say anything.
+    if is_answered_by_api && via::says_gone(&answer) {
         return Err(SendError::GoneAbove);
     }
     Ok(answer.map(|received| ResponseBody::new(received, slot)))

@@ -116,7 +116,9 @@ impl Stages {
         let Some((instance, representation)) = held() else {
             return Err(rank().map_or(ForwardReason::CacheFilling.into(), |rank| Refusal::NotYetInMemory(rank).into()));
         };
-        let provenance = instance.provenance().cloned().ok_or(ForwardReason::Unproven)?;
+        // Known of kept states, too, which only peers are told.
+        let provenance = instance.provenance().filter(|_| self.cachers.peers().is_some()).cloned();
+        let provenance = provenance.ok_or(ForwardReason::Unproven)?;
         record.enter(Stage::Serve);
         let reserved = self.accounts.reserve(ReadVerb::List, None, counted)?;
         let read = Read {

@@ -40,11 +40,11 @@ use file::{Description, write_list};
 pub use file::KeptList;
 pub use sources::Sources;
 
-/// The folder within `cache.persist.path`.
-const FOLDER: &str = "states";
 const SUFFIX: &str = ".state";
 /// A file that is not whole.
 const BEGUN: &str = ".begun";
+/// Begins the names of files with Secrets. No other name begins so, since `-` is encoded in these.
+const SECRET: &str = "secret-";
 /// The maximum length of a file's name without its suffix: file systems have 255 bytes.
 const NAME_MAX: usize = 200;
 
@@ -62,6 +62,8 @@ struct Shared {
     sizes: Mutex<HashMap<String, u64>>,
     /// One state is written at a time.
     turn: Semaphore,
+    /// Held while files are changed. A task goes on with that when the future that started it is dropped.
+    changing: Mutex<()>,
     /// Whether the last attempt to write failed, so that the log says so once.
     is_failing: AtomicBool,
     /// Held while this gateway uses the folder.
@@ -71,9 +73,9 @@ struct Shared {
 /// Why states cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    #[error("cannot use {}", .0.display())]
+    #[error("cannot use {}: this user has to be able to create it, and files in it", .0.display())]
     Io(PathBuf, #[source] io::Error),
-    #[error("others may read {}: it needs mode 0700, and to belong to the gateway's user", .0.display())]
+    #[error("others may read {}: remove it, or give it to the gateway's user with mode 0700", .0.display())]
     Exposed(PathBuf),
     #[error("another gateway uses {}: each needs a folder of its own", .0.display())]
     InUse(PathBuf),
@@ -85,7 +87,7 @@ impl States {
     /// # Errors
     /// The folder cannot be used, others may read it, or another gateway uses it.
     pub fn open(config: &PersistConfig) -> Result<Self, PersistError> {
-        let folder = config.path.join(FOLDER);
+        let folder = config.folder();
         let within = |error| PersistError::Io(folder.clone(), error);
         match DirBuilder::new().mode(0o700).create(&folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(within(error)),
@@ -95,16 +97,18 @@ impl States {
         if !metadata.is_dir() || metadata.mode() & 0o077 != 0 || metadata.uid() != geteuid().as_raw() {
             return Err(PersistError::Exposed(folder));
         }
-        let lock = new_file(&folder.join("lock")).map_err(within)?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.join("lock"));
+        let lock = lock.map_err(within)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(PersistError::InUse(folder)),
             Err(TryLockError::Error(error)) => return Err(within(error)),
         }
-        let sizes = Mutex::new(tidied(&folder, config.max_age).map_err(within)?);
-        let (turn, is_failing) = (Semaphore::new(1), AtomicBool::new(false));
+        let sizes = Mutex::new(tidied(&folder, config).map_err(within)?);
+        let (turn, changing, is_failing) = (Semaphore::new(1), Mutex::default(), AtomicBool::new(false));
         let PersistConfig { bytes: limit, max_age, secrets, .. } = *config;
-        let shared = Arc::new(Shared { folder, limit, max_age, secrets, sizes, turn, is_failing, _lock: lock });
+        let shared =
+            Arc::new(Shared { folder, limit, max_age, secrets, sizes, turn, changing, is_failing, _lock: lock });
         let shown = Arc::downgrade(&shared);
         show_limit("persist_bytes", move || Some((shown.upgrade()?.sizes().values().sum(), limit)));
         Ok(Self(shared))
@@ -113,6 +117,7 @@ impl States {
     /// The file of the store with that name; `None` if it is not kept. `is_secret`: it has Secrets.
     pub fn file_of(&self, store: String, is_secret: bool) -> Option<StateFile> {
         let name = utf8_percent_encode(&store, NON_ALPHANUMERIC).to_string();
+        let name = if is_secret { SECRET.to_owned() + &name } else { name };
         let is_kept = name.len() <= NAME_MAX && (self.0.secrets || !is_secret);
         is_kept.then(|| StateFile { states: self.clone(), store, name })
     }
@@ -123,30 +128,32 @@ impl Shared {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn path(&self, name: &str, suffix: &str) -> PathBuf {
         self.folder.join(format!("{name}{suffix}"))
     }
 }
 
-/// Removes what is not whole or too old, and returns the bytes of the other files.
-fn tidied(folder: &Path, max_age: Duration) -> io::Result<HashMap<String, u64>> {
+/// Removes what is not whole, too old, or not to be kept any more, and returns the bytes of the other files.
+fn tidied(folder: &Path, PersistConfig { max_age, secrets, .. }: &PersistConfig) -> io::Result<HashMap<String, u64>> {
     let mut sizes = HashMap::new();
     for entry in fs::read_dir(folder)? {
         let (entry, now) = (entry?, SystemTime::now());
         let Ok(file) = entry.file_name().into_string() else { continue };
         let (metadata, name) = (entry.metadata()?, file.strip_suffix(SUFFIX));
-        let is_old = metadata.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > max_age));
+        let is_old = metadata.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > *max_age));
         match name {
-            Some(name) if !is_old => drop(sizes.insert(name.to_owned(), metadata.len())),
+            Some(name) if !is_old && (*secrets || !name.starts_with(SECRET)) => {
+                sizes.insert(name.to_owned(), metadata.len());
+            }
             None if !file.ends_with(BEGUN) => {}
             Some(_) | None => fs::remove_file(entry.path())?,
         }
     }
     Ok(sizes)
-}
-
-fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// The state of one store.
@@ -188,11 +195,17 @@ impl StateFile {
 
     fn write_now(&self, state: &Snapshot, form: &Form, list: &ListEnvelope, provenance: Provenance) -> io::Result<()> {
         let shared = &self.states.0;
+        let _changing = shared.changing();
         let others: u64 = shared.sizes().iter().filter(|(name, _)| **name != self.name).map(|(_, bytes)| bytes).sum();
         let begun = shared.path(&self.name, BEGUN);
         let whole = || {
             let room = shared.limit.saturating_sub(others);
-            let mut file = BufWriter::with_capacity(256 << 10, Bounded { file: new_file(&begun)?, room });
+            match fs::remove_file(&begun) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&begun)?;
+            let mut file = BufWriter::with_capacity(256 << 10, Bounded { file, room });
             Description::new(self.store.clone(), seconds_now(), provenance).write(&mut file)?;
             write_list(&mut file, state, form, list)?;
             let Bounded { file, room } = file.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -247,11 +260,20 @@ impl StateFile {
         }
     }
 
-    /// Removes what is kept of the store.
+    /// The time after which the same state is written again, so that it does not become too old.
+    pub fn written_again_after(&self) -> Duration {
+        self.states.0.max_age / 2
+    }
+
+    /// Removes what is kept of the store. What is being written of it is removed, too.
     pub fn remove(&self) {
-        let shared = &self.states.0;
-        shared.sizes().remove(&self.name);
-        drop(fs::remove_file(shared.path(&self.name, SUFFIX)));
+        let file = self.clone();
+        drop(spawn_blocking(move || {
+            let shared = &file.states.0;
+            let _changing = shared.changing();
+            shared.sizes().remove(&file.name);
+            drop(fs::remove_file(shared.path(&file.name, SUFFIX)));
+        }));
     }
 }
 

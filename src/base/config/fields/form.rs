@@ -212,6 +212,7 @@ pub(in crate::config) struct FilePath {
 }
 
 pub(in crate::config) const ANY_FILE: FilePath = FilePath { allowed: "the path of a file", column: "" };
+pub(in crate::config) const ANY_FOLDER: FilePath = FilePath { allowed: "the path of a folder", column: "" };
 pub(in crate::config) const PEM: FilePath = FilePath { allowed: "the path of a PEM file", column: "PEM file" };
 
 impl<P: From<PathBuf> + AsRef<Path>> Form<P> for FilePath {

@@ -14,7 +14,7 @@ use crate::config::Redacted;
 
 pub use findings::Findings;
 pub(super) use findings::{Row, rows};
-pub(super) use form::{ANY_FILE, PEM, TimeOrNever};
+pub(super) use form::{ANY_FILE, ANY_FOLDER, PEM, TimeOrNever};
 pub use form::{FLAG, Form, Maybe, Number, Parsed, Refused, Size, Text, Time, Words, unexpanded};
 pub use node::Document;
 use node::Node;
