@@ -14,6 +14,7 @@
 //! * `crowd`: ten thousand connections that send nothing or read nothing
 //! * `identity`: what each user may read, in every way of asking for it
 //! * `hostile`: clients that use up shared resources, next to a client that must not be affected
+//! * `discovery`: discovery and OpenAPI in every form, while definitions come, change and go
 //! * `redefined`, `restored`: a resource, or the storage, is replaced by another
 //! * `own writes`: a client that writes and then reads without a version finds its write, even if upstream crashes
 //! * `resumes`: watches of a quiet resource that continue from a version before the gateway's start leave upstream
@@ -23,6 +24,7 @@
 //! * `rollouts`: the same, however often the gateways are rolled or killed
 //! * `failover`: the same, with two API servers of which one at a time is killed or frozen; a server of another cluster
 //! * `peers`: a further replica has its state from the others, and costs the API server watches only
+//! * `persist`: informers of a gateway that keeps its states, and is killed, list once, and the gateway not at all
 //! * `storm`: a thousand watchers through crashes of upstream and of the gateway
 //!
 //! Run by `cargo test --test conformance`, with words of scenarios as arguments to run only those. The servers come
@@ -43,6 +45,7 @@ mod client;
 mod compare;
 mod crowd;
 mod definitions;
+mod discovery;
 mod events;
 mod failover;
 mod flags;
@@ -59,6 +62,7 @@ mod odd;
 mod own_writes;
 mod paging;
 mod peers;
+mod persist;
 mod ports;
 mod printed;
 mod processes;
@@ -263,6 +267,7 @@ impl Chosen<'_> {
         if let Some(assets) = &assets.crd {
             self.run(format!("kubectl of {custom}, {builtin}"), kubectl::run(full, &assets.join("kubectl"))).await;
         }
+        self.run(format!("discovery {builtin}"), discovery::run(full)).await;
         // Its objects remain.
         let kubectls: Vec<_> =
             [&assets.full].into_iter().chain(&assets.crd).map(|folder| folder.join("kubectl")).collect();
@@ -280,6 +285,7 @@ impl Chosen<'_> {
         self.run(format!("informers {custom}"), informers::custom(crd)).await;
         self.run(format!("representations {custom}"), representations::custom(crd)).await;
         self.run(format!("tables {custom}"), tables::run(crd)).await;
+        self.run(format!("discovery {custom}"), discovery::run(crd)).await;
         self.run(format!("redefined {custom}"), definitions::redefined(crd)).await;
         self.run(format!("restored {custom}"), definitions::restored(crd)).await;
     }
@@ -314,6 +320,10 @@ impl Chosen<'_> {
             self.run(format!("rollouts {custom}"), rollouts::custom(crd, certificates)).await;
         }
         self.run(format!("rollouts {builtin}"), rollouts::builtin(full, certificates)).await;
+        // States are checked by watch-list, and belong to a cluster; the server of custom resources does not tell its.
+        if full.server.has_watch_list {
+            self.run(format!("persist {builtin}"), persist::run(full, certificates)).await;
+        }
         self.run(format!("failover {builtin}"), Box::pin(failover::run(full, certificates))).await;
         self.run(format!("storm {builtin}"), storm::run(full)).await;
     }
