@@ -237,6 +237,7 @@ impl Stages {
         };
         let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials, &self.permission.authenticator);
+        let unconfirmed = asked_discovery.as_ref().and_then(|asked| asked.unconfirmed(request.headers_mut()));
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         let comes_from_gateway = connector::comes_from_gateway(request.headers());
@@ -251,11 +252,16 @@ impl Stages {
         match answer {
             Ok(answer) => {
                 self.permission.authenticator.learn(credentials, *peer, answer.status());
-                let answer = match is_watch {
+                let confirmed = unconfirmed.and_then(|unconfirmed| unconfirmed.confirmed(&answer));
+                let relayed = match is_watch {
                     true => Relayed::watch(answer, &connection.draining, self.cachers.spread(), resumption),
                     false => Relayed::whole(answer, asked_discovery),
                 };
-                Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer.map(Inner::Forwarded))
+                let answer = match confirmed {
+                    Some(confirmed) => confirmed.map(Inner::Rejected),
+                    None => relayed.map(Inner::Forwarded),
+                };
+                Body::answer(record, Outcome::Forwarded, Some(why.as_str()), answer)
             }
             Err(error) => {
                 self.permission.name(context, &mut record);

@@ -1,9 +1,10 @@
-//! Discovery while the API server is away: what it last answered to the same question, so that clients can start.
+//! Discovery and OpenAPI: what the API server last answered to the same question. A client that asks for it is given
+//! the kept bytes if the API server says that they are still its answer to this client (RFC 9110, 13.1.2), which costs
+//! it no body. So that clients can start while it is away, they are also given what cannot be confirmed.
 //!
-//! In `trusted` mode all clients ask as the gateway, so that one may see what another has seen. In `delegated` mode,
-//! and only with `clients.awayTTL`, a client with a token is given what others have seen if upstream has given that
-//! token an answer from the same path within that time, and the token is believed now. As long as the API server
-//! answers, every question is forwarded.
+//! The latter is not for all. In `trusted` mode all clients ask as the gateway, so that one may see what another has
+//! seen. In `delegated` mode, and only with `clients.awayTTL`, a client with a token is given what others have seen if
+//! upstream has given that token an answer from the same path within that time, and the token is believed now.
 //!
 //! Invariants: an answer is kept for no question but its own, which includes all headers that the answer depends on;
 //! never replaced by one that was asked for earlier, or by one of an API server that has just started, which may not
@@ -12,7 +13,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -27,18 +28,24 @@ use crate::{
 use base::memo::{Bound, TtlCache};
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
-/// some 100 KB in gzip. OpenAPI, which is larger and read by few, is not kept.
-const BYTES_MAX: u64 = 4 << 20;
+/// some 100 KB in gzip, and OpenAPI some megabytes.
+const BYTES_MAX: u64 = 12 << 20;
 /// The maximum number of bytes of one answer.
-const ANSWER_MAX: usize = 1 << 20;
+const ANSWER_MAX: usize = 4 << 20;
 /// The answers that are copied at a time while they pass: clients may be slow. Others are not kept.
 const COPIED_AT_ONCE: usize = 4;
 /// The maximum number of bytes of a question.
 const QUESTION_MAX: usize = 1 << 10;
-/// The only parameter of discovery, which client-go sends. With others, clients could fill the space for answers.
-const TIMEOUT: &str = "timeout=";
+/// The only parameters, which client-go sends: of all questions, and of pages of OpenAPI. With others, clients could
+/// fill the space for answers.
+const PARAMETERS: [&str; 2] = ["timeout=", "hash="];
 /// Headers of proxies: the API server looks for the client's address in them, on which the lists of API groups depend.
 const PROXIED: [&str; 2] = ["x-forwarded-for", "x-real-ip"];
+/// Headers of an answer that has a body.
+const OF_BODY: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING];
+/// What else lets an answer have no body, or a part of it.
+const CONDITIONS: [HeaderName; 4] =
+    [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE];
 /// What an answer takes besides its body and its question, in bytes.
 const OVERHEAD: usize = 1 << 10;
 /// How long an answer is of use: definitions that came later are missing in it.
@@ -63,7 +70,7 @@ pub(super) struct KeptDiscovery {
 /// Path, query, and the headers on which the form of an answer depends, one per line.
 type Question = Box<[u8]>;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Answer {
     headers: HeaderMap,
     body: Bytes,
@@ -86,9 +93,22 @@ pub(super) struct AskedDiscovery {
     question: Question,
     at: Instant,
     if_none_match: Option<HeaderValue>,
-    /// `None` for a client that asks as the gateway.
-    grant: Option<Grant>,
+    asker: Asker,
 }
+
+#[derive(Clone, Copy, Debug)]
+enum Asker {
+    /// A client that asks as the gateway.
+    Gateway,
+    /// A client that may be believed while upstream is away.
+    Granted(Grant),
+    /// A client that is given nothing that upstream has not confirmed.
+    Other,
+}
+
+/// An answer that upstream is asked to confirm.
+#[derive(Debug)]
+pub(super) struct Unconfirmed(Arc<Answer>);
 
 /// An answer on its way to the client.
 #[derive(Debug)]
@@ -119,13 +139,17 @@ impl KeptDiscovery {
         let (uri, headers) = (request.uri(), request.headers());
         if request.method() != Method::GET
             || !is_discovery(uri.path())
-            || !uri.query().is_none_or(|query| query.starts_with(TIMEOUT) && !query.contains('&'))
+            || !uri.query().is_none_or(has_usual_parameter)
             || !is_plain(headers)
         {
             return None;
         }
         let is_of_gateway = matches!(credentials, Credentials::Gateway { impersonates: false });
-        let grant = if is_of_gateway { None } else { Some(authenticator.grant(credentials, uri.path())?) };
+        let asker = match authenticator.grant(credentials, uri.path()) {
+            Some(grant) => Asker::Granted(grant),
+            None if is_of_gateway => Asker::Gateway,
+            None => Asker::Other,
+        };
         let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             question.push(b'\n');
@@ -133,7 +157,7 @@ impl KeptDiscovery {
         }
         let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
-        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match, grant })
+        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match, asker })
     }
 
     fn insert(&self, question: &Question, answer: Answer) {
@@ -164,7 +188,7 @@ impl AskedDiscovery {
 
     /// Upstream gives, or refuses, the token of the question what is at its path.
     fn learn(&self, status: StatusCode) {
-        let Some(Grant { hash, ttl }) = self.grant else { return };
+        let Asker::Granted(Grant { hash, ttl }) = self.asker else { return };
         match status {
             StatusCode::OK | StatusCode::NOT_MODIFIED => self.kept.grants.insert(hash, (), ttl),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.kept.grants.remove(&hash),
@@ -185,10 +209,19 @@ impl AskedDiscovery {
         self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))
     }
 
-    /// What upstream last answered. Only for credentials that are still valid.
+    /// Lets upstream answer without a body if it would answer as before.
+    pub(super) fn unconfirmed(&self, headers: &mut HeaderMap) -> Option<Unconfirmed> {
+        let answer = self.useful().filter(|_| self.if_none_match.is_none())?;
+        headers.insert(header::IF_NONE_MATCH, answer.headers.get(header::ETAG)?.clone());
+        Some(Unconfirmed(answer))
+    }
+
+    /// What upstream last answered, while it cannot be asked. Only for credentials that are still valid.
     pub(super) fn kept(&self) -> Option<Response<Bytes>> {
-        if let Some(grant) = self.grant {
-            self.kept.grants.get(&grant.hash, Instant::now())?;
+        match self.asker {
+            Asker::Gateway => {}
+            Asker::Granted(grant) => self.kept.grants.get(&grant.hash, Instant::now())?,
+            Asker::Other => return None,
         }
         let answer = self.useful()?;
         let mut response = Response::new(answer.body.clone());
@@ -196,7 +229,7 @@ impl AskedDiscovery {
         if self.has(answer.headers.get(header::ETAG)) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             *response.body_mut() = Bytes::new();
-            for of_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING] {
+            for of_body in OF_BODY {
                 response.headers_mut().remove(of_body);
             }
         }
@@ -210,6 +243,28 @@ impl AskedDiscovery {
         let known = self.if_none_match.as_ref().and_then(|known| known.to_str().ok());
         let tag = tag.and_then(|tag| tag.to_str().ok());
         known.zip(tag).is_some_and(|(known, tag)| known.split(',').any(|known| known.trim() == tag))
+    }
+}
+
+impl Unconfirmed {
+    /// The whole answer, if upstream has confirmed it.
+    pub(super) fn confirmed<B>(self, answer: &Response<B>) -> Option<Response<Bytes>> {
+        let Self(kept) = self;
+        let (tag, confirmed) = (kept.headers.get(header::ETAG), answer.headers());
+        let is_confirmed = answer.status() == StatusCode::NOT_MODIFIED
+            && confirmed.get(header::ETAG).is_none_or(|confirmed| Some(confirmed) == tag);
+        if !is_confirmed {
+            return None;
+        }
+        let mut response = Response::new(kept.body.clone());
+        *response.headers_mut() = kept.headers.clone();
+        for name in confirmed.keys().filter(|name| !OF_BODY.contains(name)) {
+            response.headers_mut().remove(name);
+            confirmed.get_all(name).iter().for_each(|value| {
+                response.headers_mut().append(name, value.clone());
+            });
+        }
+        Some(response)
     }
 }
 
@@ -235,19 +290,25 @@ fn is_plain(headers: &HeaderMap) -> bool {
     let is_usual = |value: &HeaderValue| {
         ["close", "keep-alive"].iter().any(|usual| value.as_bytes().eq_ignore_ascii_case(usual.as_bytes()))
     };
-    !headers.contains_key(header::RANGE)
+    CONDITIONS.iter().all(|name| !headers.contains_key(name))
         && PROXIED.iter().all(|name| !headers.contains_key(*name))
         && [header::ACCEPT, header::ACCEPT_ENCODING, header::IF_NONE_MATCH].into_iter().all(is_single)
         && headers.get_all(header::CONNECTION).iter().all(is_usual)
 }
 
-/// Whether it is the version, or a list of API groups, versions or resources.
+fn has_usual_parameter(query: &str) -> bool {
+    PARAMETERS.iter().any(|parameter| query.starts_with(parameter)) && !query.contains('&')
+}
+
+/// Whether it is the version, a list of API groups, versions or resources, or OpenAPI.
 fn is_discovery(path: &str) -> bool {
     let mut parts = path.trim_matches('/').split('/');
     let most = match parts.next() {
         Some("version") => 0,
         Some("api") => 1,
         Some("apis") => 2,
+        // `v3/apis/GROUP/VERSION`
+        Some("openapi") => 4,
         Some(_) | None => return false,
     };
     parts.count() <= most
@@ -283,12 +344,28 @@ mod tests {
 
     #[test]
     fn the_version_groups_and_resources_are_discovery() {
-        for path in ["/version", "/version/", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1?timeout=32s"] {
+        for path in [
+            "/version",
+            "/version/",
+            "/api",
+            "/apis",
+            "/api/v1",
+            "/apis/apps",
+            "/apis/apps/v1?timeout=32s",
+            "/openapi/v2",
+            "/openapi/v3/apis/apps/v1?hash=AB",
+        ] {
             assert!(is_discovery(question(path).uri().path()), "{path}");
         }
-        for path in
-            ["/", "/versions", "/version/a", "/api/v1/pods", "/apis/apps/v1/deployments", "/openapi/v2", "/livez"]
-        {
+        for path in [
+            "/",
+            "/versions",
+            "/version/a",
+            "/api/v1/pods",
+            "/apis/apps/v1/deployments",
+            "/openapi/v3/a/b/c/d",
+            "/livez",
+        ] {
             assert!(!is_discovery(path), "{path}");
         }
     }
@@ -311,7 +388,7 @@ mod tests {
         let with = |headers: &[(&str, &str)]| {
             let mut request = question("/api");
             headers.iter().for_each(|(name, value)| {
-                request.headers_mut().append(header::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+                request.headers_mut().append(HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
             });
             request
         };
@@ -334,13 +411,19 @@ mod tests {
             (question(&format!("/api?timeout={}", "1".repeat(QUESTION_MAX))), GATEWAY),
             (question("/api?x=y"), GATEWAY),
             (question("/api?timeout=1s&x=y"), GATEWAY),
-            (question("/api"), Credentials::Gateway { impersonates: true }),
-            (question("/api"), Credentials::Passed { authorization: None, impersonates: false }),
         ] {
             assert!(
                 kept.asked(&request, &credentials, &Authenticator::trusted()).is_none(),
                 "{request:?} {credentials:?}"
             );
+        }
+        // Others are given what upstream confirms.
+        for credentials in [
+            Credentials::Gateway { impersonates: true },
+            Credentials::Passed { authorization: None, impersonates: false },
+        ] {
+            let asked = kept.asked(&question("/api"), &credentials, &Authenticator::trusted()).unwrap();
+            assert!(asked.kept().is_none(), "{credentials:?}");
         }
         let failed = Response::builder().status(503).body(()).unwrap();
         assert!(as_gateway(&kept, &question("/api")).unwrap().keep(&failed).is_none());
@@ -392,6 +475,40 @@ mod tests {
             assert!(ask().keep(&tagged(304, tag)).is_none());
             tokio::time::advance(KEPT_FOR / 2).await;
             assert_eq!(ask().kept().is_some(), is_useful, "{tag}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_upstream_confirms_is_given_with_its_new_headers() {
+        let kept = nothing();
+        let ask = |tag: Option<&str>| {
+            let mut request = question("/apis");
+            if let Some(tag) = tag {
+                request.headers_mut().insert("if-none-match", tag.parse().unwrap());
+            }
+            let asked = as_gateway(&kept, &request).unwrap();
+            let unconfirmed = asked.unconfirmed(request.headers_mut());
+            (unconfirmed, request.headers().get("if-none-match").cloned())
+        };
+        assert!(matches!(ask(None), (None, None)), "nothing is kept");
+        let first = Response::builder().header("etag", "\"a\"").header("x-id", "1").header("content-type", "t");
+        let mut keeping = as_gateway(&kept, &question("/apis")).unwrap().keep(&first.body(()).unwrap()).unwrap();
+        assert!(keeping.push(b"groups"));
+        keeping.end();
+        assert!(matches!(ask(Some("\"b\"")), (None, Some(tag)) if tag == "\"b\""), "the client has its own");
+        for (status, tag, is_confirmed) in
+            [(304, "\"a\"", true), (304, "\"b\"", false), (200, "\"a\"", false), (403, "\"a\"", false)]
+        {
+            let (unconfirmed, asked) = ask(None);
+            assert_eq!(asked.unwrap(), "\"a\"");
+            let answer = Response::builder().status(status).header("etag", tag).header("x-id", "2");
+            let confirmed = unconfirmed.unwrap().confirmed(&answer.body(()).unwrap());
+            let shown = confirmed.map(|answer| {
+                let headers = ["x-id", "content-type", "etag"].map(|name| answer.headers()[name].clone());
+                (answer.status().as_u16(), answer.body().clone(), headers)
+            });
+            let expected = (200, Bytes::from_static(b"groups"), ["2", "t", "\"a\""].map(HeaderValue::from_static));
+            assert_eq!(shown, is_confirmed.then_some(expected), "{status} {tag}");
         }
     }
 
