@@ -43,9 +43,9 @@ const PARAMETERS: [&str; 2] = ["timeout=", "hash="];
 const PROXIED: [&str; 2] = ["x-forwarded-for", "x-real-ip"];
 /// Headers of an answer that has a body.
 const OF_BODY: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING];
-/// What else lets an answer have no body, or a part of it.
-const CONDITIONS: [HeaderName; 4] =
-    [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE];
+/// What else lets an answer have no body, a part of it, or headers for one web page.
+const CONDITIONS: [HeaderName; 5] =
+    [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::ORIGIN];
 /// What an answer takes besides its body and its question, in bytes.
 const OVERHEAD: usize = 1 << 10;
 /// How long an answer is of use: definitions that came later are missing in it.
@@ -183,7 +183,10 @@ impl AskedDiscovery {
             return None;
         }
         let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
-        Some(KeepingDiscovery { asked: self, headers: answer.headers().clone(), body: Vec::new(), _place })
+        let mut headers = answer.headers().clone();
+        // Of a balancer, for this client alone.
+        headers.remove(header::SET_COOKIE);
+        Some(KeepingDiscovery { asked: self, headers, body: Vec::new(), _place })
     }
 
     /// Upstream gives, or refuses, the token of the question what is at its path.
@@ -212,7 +215,9 @@ impl AskedDiscovery {
     /// Lets upstream answer without a body if it would answer as before.
     pub(super) fn unconfirmed(&self, headers: &mut HeaderMap) -> Option<Unconfirmed> {
         let answer = self.useful().filter(|_| self.if_none_match.is_none())?;
-        headers.insert(header::IF_NONE_MATCH, answer.headers.get(header::ETAG)?.clone());
+        // A weak one may be that of other bytes.
+        let tag = answer.headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
+        headers.insert(header::IF_NONE_MATCH, tag.clone());
         Some(Unconfirmed(answer))
     }
 
@@ -401,6 +406,7 @@ mod tests {
             &[("if-none-match", "a"), ("if-none-match", "b")],
             &[("x-forwarded-for", "10.0.0.5")],
             &[("range", "bytes=0-1")],
+            &[("origin", "https://page.example")],
         ] {
             assert!(!asks(&with(headers)), "{headers:?}");
         }
@@ -496,6 +502,11 @@ mod tests {
         assert!(keeping.push(b"groups"));
         keeping.end();
         assert!(matches!(ask(Some("\"b\"")), (None, Some(tag)) if tag == "\"b\""), "the client has its own");
+        let other = Response::builder().header("etag", "W/\"a\"").header("set-cookie", "of=another");
+        as_gateway(&kept, &question("/api")).unwrap().keep(&other.body(()).unwrap()).unwrap().end();
+        let weak = as_gateway(&kept, &question("/api")).unwrap();
+        assert!(weak.unconfirmed(&mut HeaderMap::new()).is_none());
+        assert!(!weak.kept().unwrap().headers().contains_key("set-cookie"));
         for (status, tag, is_confirmed) in
             [(304, "\"a\"", true), (304, "\"b\"", false), (200, "\"a\"", false), (403, "\"a\"", false)]
         {
