@@ -459,7 +459,7 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
                 "upstream runs another version than before");
         }
         // Watch-list is tried again: one refusal at the time of the fill need not be permanent.
-        let is_asked = !self.machine.health().watch_list && !self.machine.is_stalled();
+        let is_asked = !self.machine.health().watch_list;
         let watch_list = match &self.writer {
             Some(writer) if is_asked => watch_list::bookmark(&self.upstream, writer.schema()).await.is_some(),
             _ => false,

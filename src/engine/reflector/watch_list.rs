@@ -48,15 +48,21 @@ pub(super) async fn state<L: ListWatch>(
     select! {
         biased;
         state = &mut watch_list => match state {
+            Err(failure @ Failure::OverBudget(_)) => Err(failure),
             Ok(state) => Ok(state),
             Err(_) => listed.await,
         },
         state = &mut listed => match state {
             Ok(state) => Ok(state),
-            Err(Failure::OverBudget(_)) => watch_list.await.map_err(|_| Failure::Stalled),
+            Err(Failure::OverBudget(_)) => watch_list.await.map_err(stalled),
             Err(failure) => watch_list.await.map_err(|_| failure),
         },
     }
+}
+
+/// The failure of a watch-list beside which there was no room for a list.
+fn stalled(failure: Failure) -> Failure {
+    if failure == Failure::Silent { Failure::Stalled } else { failure }
 }
 
 /// Returns when something was heard, and then nothing for [`QUIET_MAX`].

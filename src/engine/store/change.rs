@@ -1,7 +1,7 @@
 //! One change of one object: its kind, the state before and after it, and its frames.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError, Weak,
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -66,12 +66,12 @@ struct Frame {
     bytes: Bytes,
     /// The block of the text that the frame was made of, which counts it. Other frames share the text of the object, or
     /// count as much as that.
-    block: Option<Arc<Block>>,
+    block: Option<Weak<Block>>,
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if let Some(block) = &self.block {
+        if let Some(block) = self.block.as_ref().and_then(Weak::upgrade) {
             block.drop_frame(&self.bytes);
         }
     }
@@ -117,7 +117,7 @@ impl Change {
             block.keep_frame(&bytes);
         }
         frames.reserve_exact(1);
-        frames.push(Frame { form, kind, bytes: bytes.clone(), block });
+        frames.push(Frame { form, kind, bytes: bytes.clone(), block: block.as_ref().map(Arc::downgrade) });
         Ok(bytes)
     }
 

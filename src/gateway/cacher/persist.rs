@@ -1,6 +1,11 @@
 //! Writes the states of stores from time to time, so that a gateway that starts again goes on from them.
 
-use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep};
 
@@ -39,22 +44,25 @@ impl Shared {
     /// Writes the state of the store whenever it has moved on.
     pub(super) async fn persist(&self, entry: &Entry, key: &StoreKey) -> Infallible {
         let Some(file) = self.state_file(key) else { return pending().await };
-        let (mut pause, mut written) = (EVERY, None::<(ResourceVersion, Instant)>);
+        let (mut pause, mut written) = (EVERY, None::<(Weak<Instance>, ResourceVersion, Instant)>);
         loop {
             sleep(pause).await;
+            // Looked at in its turn: by then the store may be doubted.
+            let Some(_turn) = file.turn().await else { continue };
             let Some(instance) = entry.instance().ok().filter(is_sure) else { continue };
             let (state, Some(provenance)) = (instance.reader.snapshot(), instance.provenance().cloned()) else {
                 continue;
             };
             let now = state.version();
             let is_young = |at: &Instant| at.elapsed() < file.written_again_after();
-            if written.as_ref().is_some_and(|(version, at)| *version == now && is_young(at)) {
+            let is_this = |of: &Weak<Instance>| Weak::ptr_eq(of, &Arc::downgrade(&instance));
+            if written.as_ref().is_some_and(|(of, version, at)| is_this(of) && *version == now && is_young(at)) {
                 continue;
             }
             let began = Instant::now();
             let form = Form::Whole(instance.schema().shape.clone());
             file.write(state, form, instance.envelope.clone(), provenance).await;
-            written = Some((now, began));
+            written = Some((Arc::downgrade(&instance), now, began));
             pause = EVERY.max(began.elapsed() * PAUSE_TIMES);
         }
     }

@@ -237,7 +237,8 @@ impl Stages {
         };
         let requester = Requester { cost, ..requester };
         let asked_discovery = self.discovery.asked(&request, credentials, &self.permission.authenticator);
-        let unconfirmed = asked_discovery.as_ref().and_then(|asked| asked.unconfirmed(request.headers_mut()));
+        let room = self.room.of(requester.client);
+        let unconfirmed = asked_discovery.as_ref().and_then(|asked| asked.unconfirmed(request.headers_mut(), &room));
         let resumption = Resumption::of(why, &request, self, context, requester.client);
         self.trace_forward(&mut request, context, &mut record);
         let comes_from_gateway = connector::comes_from_gateway(request.headers());

@@ -25,7 +25,10 @@ use crate::{
     serve,
     upstream::Upstream,
 };
-use base::memo::{Bound, TtlCache};
+use base::{
+    fairness::{ClientByteBudget, ReservedBytes},
+    memo::{Bound, TtlCache},
+};
 
 /// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
 /// some 100 KB in gzip, and OpenAPI some megabytes.
@@ -38,11 +41,22 @@ const COPIED_AT_ONCE: usize = 4;
 const QUESTION_MAX: usize = 1 << 10;
 /// The only parameters, which client-go sends: of all questions, and of pages of OpenAPI. With others, clients could
 /// fill the space for answers.
-const PARAMETERS: [&str; 2] = ["timeout=", "hash="];
+const PARAMETERS: [&str; 2] = [TIMEOUT, "hash="];
+const TIMEOUT: &str = "timeout=";
 /// Headers of proxies: the API server looks for the client's address in them, on which the lists of API groups depend.
 const PROXIED: [&str; 2] = ["x-forwarded-for", "x-real-ip"];
 /// Headers of an answer that has a body.
 const OF_BODY: [HeaderName; 3] = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING];
+/// The headers that are kept. Others may be for one client alone, as the cookie of a balancer.
+const KEPT: [HeaderName; 7] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::VARY,
+    header::CACHE_CONTROL,
+    header::X_CONTENT_TYPE_OPTIONS,
+];
 /// What else lets an answer have no body, a part of it, or headers for one web page.
 const CONDITIONS: [HeaderName; 5] =
     [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::ORIGIN];
@@ -106,9 +120,24 @@ enum Asker {
     Other,
 }
 
-/// An answer that upstream is asked to confirm.
+/// An answer that upstream is asked to confirm, with the room for its body.
 #[derive(Debug)]
-pub(super) struct Unconfirmed(Arc<Answer>);
+pub(super) struct Unconfirmed {
+    kept: Arc<Answer>,
+    room: ReservedBytes,
+}
+
+/// A body that takes its room until it was sent.
+struct Sent {
+    body: Bytes,
+    _room: ReservedBytes,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
 
 /// An answer on its way to the client.
 #[derive(Debug)]
@@ -150,7 +179,9 @@ impl KeptDiscovery {
             None if is_of_gateway => Asker::Gateway,
             None => Asker::Other,
         };
-        let mut question = uri.path_and_query()?.as_str().as_bytes().to_vec();
+        // The answer does not depend on the time that the client has for it.
+        let asked = uri.query().filter(|query| !query.starts_with(TIMEOUT));
+        let mut question = [uri.path(), asked.unwrap_or_default()].join("?").into_bytes();
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             question.push(b'\n');
             question.extend_from_slice(headers.get(name).map_or(&[], HeaderValue::as_bytes));
@@ -183,9 +214,8 @@ impl AskedDiscovery {
             return None;
         }
         let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
-        let mut headers = answer.headers().clone();
-        // Of a balancer, for this client alone.
-        headers.remove(header::SET_COOKIE);
+        let of = |name: &HeaderName| Some((name.clone(), answer.headers().get(name)?.clone()));
+        let headers = KEPT.iter().filter_map(of).collect();
         Some(KeepingDiscovery { asked: self, headers, body: Vec::new(), _place })
     }
 
@@ -212,13 +242,14 @@ impl AskedDiscovery {
         self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))
     }
 
-    /// Lets upstream answer without a body if it would answer as before.
-    pub(super) fn unconfirmed(&self, headers: &mut HeaderMap) -> Option<Unconfirmed> {
-        let answer = self.useful().filter(|_| self.if_none_match.is_none())?;
+    /// Lets upstream answer without a body if it would answer as before, unless the client has no room for the body.
+    pub(super) fn unconfirmed(&self, headers: &mut HeaderMap, room: &ClientByteBudget) -> Option<Unconfirmed> {
+        let kept = self.useful().filter(|_| self.if_none_match.is_none())?;
         // A weak one may be that of other bytes.
-        let tag = answer.headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?;
-        headers.insert(header::IF_NONE_MATCH, tag.clone());
-        Some(Unconfirmed(answer))
+        let tag = kept.headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?.clone();
+        let room = room.take(kept.body.len())?;
+        headers.insert(header::IF_NONE_MATCH, tag);
+        Some(Unconfirmed { kept, room })
     }
 
     /// What upstream last answered, while it cannot be asked. Only for credentials that are still valid.
@@ -254,21 +285,22 @@ impl AskedDiscovery {
 impl Unconfirmed {
     /// The whole answer, if upstream has confirmed it.
     pub(super) fn confirmed<B>(self, answer: &Response<B>) -> Option<Response<Bytes>> {
-        let Self(kept) = self;
-        let (tag, confirmed) = (kept.headers.get(header::ETAG), answer.headers());
-        let is_confirmed = answer.status() == StatusCode::NOT_MODIFIED
-            && confirmed.get(header::ETAG).is_none_or(|confirmed| Some(confirmed) == tag);
-        if !is_confirmed {
+        // Whatever tag it has: it was asked about no other one.
+        if answer.status() != StatusCode::NOT_MODIFIED {
             return None;
         }
-        let mut response = Response::new(kept.body.clone());
-        *response.headers_mut() = kept.headers.clone();
-        for name in confirmed.keys().filter(|name| !OF_BODY.contains(name)) {
-            response.headers_mut().remove(name);
-            confirmed.get_all(name).iter().for_each(|value| {
-                response.headers_mut().append(name, value.clone());
-            });
+        let Self { kept, room } = self;
+        let mut headers = answer.headers().clone();
+        for name in OF_BODY {
+            headers.remove(name);
         }
+        for (name, value) in &kept.headers {
+            if name == header::ETAG || !answer.headers().contains_key(name) || OF_BODY.contains(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        let mut response = Response::new(Bytes::from_owner(Sent { body: kept.body.clone(), _room: room }));
+        *response.headers_mut() = headers;
         Some(response)
     }
 }
@@ -329,6 +361,7 @@ impl fmt::Debug for KeptDiscovery {
 mod tests {
     use super::*;
     use crate::connector::{Connector, test_server};
+    use base::fairness::ByteBudget;
 
     const GATEWAY: Credentials = Credentials::Gateway { impersonates: false };
 
@@ -387,7 +420,8 @@ mod tests {
         assert!(!keep(&question("/apis"), &vec![0; ANSWER_MAX + 1]));
         assert_eq!(as_gateway(&kept, &question("/api")).unwrap().kept().unwrap().body(), "{}");
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
-        for other in [other, question("/api?timeout=32s"), question("/apis")] {
+        assert!(as_gateway(&kept, &question("/api?timeout=32s")).unwrap().kept().is_some());
+        for other in [other, question("/api?hash=1"), question("/apis")] {
             assert!(as_gateway(&kept, &other).unwrap().kept().is_none(), "{other:?}");
         }
         let with = |headers: &[(&str, &str)]| {
@@ -414,7 +448,7 @@ mod tests {
         *post.method_mut() = Method::POST;
         for (request, credentials) in [
             (post, GATEWAY),
-            (question(&format!("/api?timeout={}", "1".repeat(QUESTION_MAX))), GATEWAY),
+            (question(&format!("/api?hash={}", "1".repeat(QUESTION_MAX))), GATEWAY),
             (question("/api?x=y"), GATEWAY),
             (question("/api?timeout=1s&x=y"), GATEWAY),
         ] {
@@ -439,7 +473,7 @@ mod tests {
     async fn all_answers_together_are_bounded() {
         let kept = nothing();
         for number in 0..20 {
-            let request = question(&format!("/api?timeout={number}s"));
+            let request = question(&format!("/api?hash={number}"));
             let mut keeping = as_gateway(&kept, &request).unwrap().keep(&Response::new(())).unwrap();
             assert!(keeping.push(&vec![0; ANSWER_MAX]));
             keeping.end();
@@ -486,14 +520,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_upstream_confirms_is_given_with_its_new_headers() {
-        let kept = nothing();
+        let (kept, room) = (nothing(), ByteBudget::undivided(BYTES_MAX).of(None));
         let ask = |tag: Option<&str>| {
             let mut request = question("/apis");
             if let Some(tag) = tag {
                 request.headers_mut().insert("if-none-match", tag.parse().unwrap());
             }
             let asked = as_gateway(&kept, &request).unwrap();
-            let unconfirmed = asked.unconfirmed(request.headers_mut());
+            let unconfirmed = asked.unconfirmed(request.headers_mut(), &room);
             (unconfirmed, request.headers().get("if-none-match").cloned())
         };
         assert!(matches!(ask(None), (None, None)), "nothing is kept");
@@ -505,10 +539,10 @@ mod tests {
         let other = Response::builder().header("etag", "W/\"a\"").header("set-cookie", "of=another");
         as_gateway(&kept, &question("/api")).unwrap().keep(&other.body(()).unwrap()).unwrap().end();
         let weak = as_gateway(&kept, &question("/api")).unwrap();
-        assert!(weak.unconfirmed(&mut HeaderMap::new()).is_none());
+        assert!(weak.unconfirmed(&mut HeaderMap::new(), &room).is_none());
         assert!(!weak.kept().unwrap().headers().contains_key("set-cookie"));
         for (status, tag, is_confirmed) in
-            [(304, "\"a\"", true), (304, "\"b\"", false), (200, "\"a\"", false), (403, "\"a\"", false)]
+            [(304, "\"a\"", true), (304, "\"b\"", true), (200, "\"a\"", false), (403, "\"a\"", false)]
         {
             let (unconfirmed, asked) = ask(None);
             assert_eq!(asked.unwrap(), "\"a\"");

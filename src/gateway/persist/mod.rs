@@ -22,7 +22,10 @@ use std::{
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::geteuid;
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    task::spawn_blocking,
+};
 
 use base::{
     apimachinery::Provenance,
@@ -166,11 +169,14 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// Replaces what is kept of the store. A failure is logged.
+    /// Waits for the turn to write.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.states.0.turn.acquire().await.ok()
+    }
+
+    /// Replaces what is kept of the store, in its turn. A failure is logged.
     pub async fn write(&self, state: Snapshot, form: Form, list: ListEnvelope, provenance: Provenance) {
-        let shared = self.states.0.clone();
-        let Ok(_turn) = shared.turn.acquire().await else { return };
-        let file = self.clone();
+        let (shared, file) = (self.states.0.clone(), self.clone());
         let written = spawn_blocking(move || file.write_now(&state, &form, &list, provenance)).await;
         let (outcome, error) = match written {
             Ok(Ok(())) => ("written", None),

@@ -203,7 +203,7 @@ impl Machine {
     }
 
     /// Whether upstream is known to accept watch-lists and not to end their initial events.
-    pub(super) fn is_stalled(&self) -> bool {
+    fn is_stalled(&self) -> bool {
         self.stalled.is_some()
     }
 
@@ -274,7 +274,7 @@ impl Machine {
                 (self.progress, self.missing) = (progress, 0);
                 self.health.watch_list |= watch_list;
                 let same_server = self.other_server(server.as_deref()).is_none();
-                self.stalled = self.stalled.filter(|_| same_server);
+                self.stalled = self.stalled.filter(|_| same_server && !watch_list);
                 self.server = self.server.take().or(server);
                 self.verified(head, same_resource, same_server)
             }
