@@ -269,7 +269,6 @@ impl AskedDiscovery {
                 response.headers_mut().remove(of_body);
             }
         }
-        response.headers_mut().remove(header::DATE);
         response.headers_mut().insert(serve::AUDIT_ID, serve::new_audit_id(None));
         Some(response)
     }
