@@ -2,6 +2,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -15,7 +16,7 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{self, Change, HistoryLimits, Schema, StoreBudget, Writer},
+    store::{self, Change, ChangeKind, HistoryLimits, Object, Schema, StoreBudget, Writer},
 };
 use base::apimachinery::{Encoding, GroupResource, Provenance, ResourceVersion, SelectableField};
 
@@ -309,9 +310,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         for event in state.missed {
             match event {
                 UpstreamEvent::Change { kind, object, line } => {
-                    if let Err(error) = writer.apply(kind, object, line) {
-                        tracing::warn!(%error, "upstream's watch sent an older version");
-                        return Input::FillFailed(Failure::Malformed);
+                    if let Err(failure) = apply_change(&mut writer, kind, object, line) {
+                        return Input::FillFailed(failure);
                     }
                 }
                 UpstreamEvent::Bookmark { version, .. } => writer.advance(version),
@@ -414,10 +414,7 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let Some(writer) = &mut self.writer else { return Err(Failure::Malformed) };
         match event {
             UpstreamEvent::Change { kind, object, line } => {
-                let change = writer.apply(kind, object, line).map_err(|error| {
-                    tracing::warn!(%error, "upstream's watch sent an older version");
-                    Failure::Malformed
-                })?;
+                let change = apply_change(writer, kind, object, line)?;
                 self.see(Seen::Change);
                 self.sink.changed(&change);
                 Ok(())
@@ -498,4 +495,12 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             self.sink.health(health);
         }
     }
+}
+
+/// Applies a change that upstream's watch has sent.
+fn apply_change(writer: &mut Writer, kind: ChangeKind, object: Object, line: Bytes) -> Result<Arc<Change>, Failure> {
+    writer.apply(kind, object, line).map_err(|error| {
+        tracing::warn!(%error, "upstream's watch sent an older version");
+        Failure::Malformed
+    })
 }
