@@ -3,15 +3,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout};
+use tokio::{
+    time::{Instant, timeout},
+    try_join,
+};
 
 use super::{
-    EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom, WatchRequest,
+    ByteStream, EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom,
+    WatchRequest,
     fill::{self, Head, State},
     item_readers::ItemReaders,
     watch_list,
 };
-use crate::store::{Object, Schema};
+use crate::{
+    encode::BookmarkTemplate,
+    store::{Object, Objects, Schema},
+};
 use base::apimachinery::{Provenance, ResourceVersion};
 
 /// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
@@ -47,8 +54,8 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     loop {
         let asked = timeout(STATE_MAX, peers.list(expected.at_least, expected.provenance)).await;
         let (origin, stream) = asked.ok()??;
-        let source = peers.source(origin);
-        let checked = timeout(STATE_MAX, checked(upstream, stream, source, expected)).await;
+        let kept = peers.kept(origin);
+        let checked = timeout(STATE_MAX, checked(upstream, stream, kept, expected)).await;
         match checked.unwrap_or(Err(PeerOutcome::Broken)) {
             Ok(state) => {
                 peers.note(origin, PeerOutcome::Used);
@@ -57,21 +64,40 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
             Err(outcome) => peers.note(origin, outcome),
         }
         // There is one kept state, and one search for a peer.
-        if source != FillSource::Kept {
-            return None;
-        }
+        kept?;
     }
 }
 
-async fn checked<L: ListWatch, P>(
+/// The state in `stream`: the one that was kept at the version `kept`, else a peer's.
+async fn checked<L: ListWatch>(
     upstream: &L,
-    stream: P,
+    stream: impl ByteStream,
+    kept: Option<ResourceVersion>,
+    expected: &Expected<'_>,
+) -> Result<State<L::Stream>, PeerOutcome> {
+    let source = if kept.is_some() { FillSource::Kept } else { FillSource::Peer };
+    let read = read(stream, source, expected);
+    let ((objects, version), followed) = match kept {
+        // Upstream tells what happened since while the state is read.
+        Some(version) => try_join!(read, followed(upstream, version, source, expected))?,
+        None => {
+            let (objects, version) = read.await?;
+            ((objects, version), followed(upstream, version, source, expected).await?)
+        }
+    };
+    if kept.is_some_and(|kept| kept != version) {
+        return Err(PeerOutcome::Malformed);
+    }
+    let Followed { bookmark, watch, missed } = followed;
+    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
+}
+
+/// The objects in `stream`, and their version.
+async fn read(
+    stream: impl ByteStream,
     source: FillSource,
-    Expected { schema, head, kind, namespaced, at_least, provenance }: &Expected<'_>,
-) -> Result<State<L::Stream>, PeerOutcome>
-where
-    P: super::ByteStream,
-{
+    Expected { schema, head, kind, namespaced, at_least, .. }: &Expected<'_>,
+) -> Result<(Objects, ResourceVersion), PeerOutcome> {
     let mut readers = ItemReaders::new((*schema).clone(), source);
     let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
     let objects = readers.objects().await.map_err(unread)?;
@@ -84,10 +110,26 @@ where
         return Err(PeerOutcome::Malformed);
     }
     // What is missing in a kept state comes through the watch, as after an outage.
-    if version < *at_least && source != FillSource::Kept {
+    if version < *at_least && source == FillSource::Peer {
         return Err(PeerOutcome::Old);
     }
-    // Requested when the state is there: upstream has reached a lower version only if its versions went back.
+    Ok((objects, version))
+}
+
+/// Upstream's watch from the version of a state, with what it tells at once.
+struct Followed<S> {
+    bookmark: BookmarkTemplate,
+    watch: EventStream<S>,
+    missed: Vec<UpstreamEvent>,
+}
+
+async fn followed<L: ListWatch>(
+    upstream: &L,
+    version: ResourceVersion,
+    source: FillSource,
+    Expected { schema, at_least, provenance, .. }: &Expected<'_>,
+) -> Result<Followed<L::Stream>, PeerOutcome> {
+    // Requested once the version is known: upstream has reached a lower one only if its versions went back.
     let (reached, bookmark) = watch_list::bookmark(upstream, schema).await.ok_or(PeerOutcome::Unconfirmed)?;
     if reached < version {
         return Err(PeerOutcome::Ahead);
@@ -105,7 +147,7 @@ where
         FillSource::Kept => missed(&mut watch, schema, *at_least).await?,
         FillSource::Upstream | FillSource::Peer => Vec::new(),
     };
-    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
+    Ok(Followed { bookmark, watch, missed })
 }
 
 /// What upstream tells at once of what happened since a kept state, up to its head at that time or a pause: reads do
@@ -113,7 +155,7 @@ where
 ///
 /// # Errors
 /// Upstream does not know what happened.
-async fn missed<S: super::ByteStream>(
+async fn missed<S: ByteStream>(
     events: &mut EventStream<S>,
     schema: &Schema,
     head: ResourceVersion,

@@ -111,8 +111,8 @@ pub trait Peers: Send + Sync + 'static {
         expected: &Provenance,
     ) -> impl Future<Output = Option<(Self::Origin, Self::Stream)>> + Send;
 
-    /// Whose answer it is.
-    fn source(&self, origin: Self::Origin) -> FillSource;
+    /// The version of the state that this gateway has kept; `None` if the answer is a peer's.
+    fn kept(&self, origin: Self::Origin) -> Option<ResourceVersion>;
 
     /// Counts and records what came of the answer.
     fn note(&self, origin: Self::Origin, outcome: PeerOutcome);
@@ -134,7 +134,7 @@ impl Peers for NoPeers {
         None
     }
 
-    fn source(&self, origin: Infallible) -> FillSource {
+    fn kept(&self, origin: Infallible) -> Option<ResourceVersion> {
         match origin {}
     }
 

@@ -28,7 +28,7 @@ use base::{
     },
     telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
 };
-use engine::reflector::{self, FillSource, PeerOutcome};
+use engine::reflector::{self, PeerOutcome};
 
 use health::{Failed, PeerHealth};
 use search::{End, Question, SEARCH_MAX, Search};
@@ -321,8 +321,8 @@ impl reflector::Peers for ResourcePeers {
         shared.place().await.map(|place| (index, PeerAnswer::new(body, place)))
     }
 
-    fn source(&self, _: usize) -> FillSource {
-        FillSource::Peer
+    fn kept(&self, _: usize) -> Option<ResourceVersion> {
+        None
     }
 
     fn note(&self, origin: usize, outcome: PeerOutcome) {

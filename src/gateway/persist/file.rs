@@ -12,9 +12,9 @@ use std::{
 use bytes::Bytes;
 use flate2::bufread::GzDecoder;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
-use base::apimachinery::Provenance;
+use base::apimachinery::{Provenance, ResourceVersion};
 use engine::{
     encode::{Form, GzipMember, ListEnvelope, ListPosition, stored},
     reflector::{ByteStream, Failure},
@@ -36,15 +36,22 @@ pub(super) struct Description {
     pub(super) store: String,
     /// In seconds since 1970.
     pub(super) written: u64,
+    version: u64,
     cluster: Box<str>,
     server: Box<str>,
     definition: Option<Box<str>>,
 }
 
 impl Description {
-    pub(super) fn new(store: String, written: u64, provenance: Provenance) -> Self {
+    pub(super) fn new(store: String, written: u64, version: ResourceVersion, provenance: Provenance) -> Self {
         let Provenance { cluster, server, definition } = provenance;
-        Self { store, written, cluster, server, definition }
+        Self { store, written, version: version.value(), cluster, server, definition }
+    }
+
+    /// The version of the list, so that upstream can be asked what followed while the list is read. `None` if it is
+    /// none.
+    pub(super) fn version(&self) -> Option<ResourceVersion> {
+        ResourceVersion::new(self.version)
     }
 
     pub(super) fn provenance(&self) -> Provenance {
@@ -104,25 +111,28 @@ pub(super) fn write_list(file: &mut impl Write, state: &Snapshot, form: &Form, l
     file.write_all(&member.end())
 }
 
-/// A list, as it is inflated.
+/// A list, as it is inflated: a piece ahead of its reader.
 #[derive(Debug)]
 pub struct KeptList {
     /// `None` once it was read, or cannot be read.
-    rest: Option<GzDecoder<BufReader<File>>>,
+    next: Option<JoinHandle<ReadPiece>>,
     left: u64,
 }
 
+/// What follows, if anything does, and the next bytes: none at the end.
+type ReadPiece = (Option<GzDecoder<BufReader<File>>>, io::Result<Bytes>);
+
 impl KeptList {
-    /// The list in the rest of a file.
+    /// The list in the rest of a file. Within a runtime.
     pub(super) fn new(file: BufReader<File>) -> Self {
-        Self { rest: Some(GzDecoder::new(file)), left: BYTES_MAX }
+        let decoder = GzDecoder::new(file);
+        Self { next: Some(spawn_blocking(move || read_piece(decoder))), left: BYTES_MAX }
     }
 }
 
 impl ByteStream for KeptList {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
-        let decoder = self.rest.take()?;
-        let (decoder, piece) = spawn_blocking(move || read_piece(decoder)).await.unwrap_or((None, Err(broken())));
+        let (decoder, piece) = self.next.take()?.await.unwrap_or_else(|_| (None, Err(broken())));
         let piece = match piece {
             Ok(piece) => piece,
             Err(error) => {
@@ -130,9 +140,9 @@ impl ByteStream for KeptList {
                 return Some(Err(Failure::Unavailable));
             }
         };
-        self.rest = decoder;
         let Some(left) = self.left.checked_sub(piece.len() as u64) else { return Some(Err(Failure::Unavailable)) };
         self.left = left;
+        self.next = decoder.map(|decoder| spawn_blocking(move || read_piece(decoder)));
         Some(piece).filter(|piece| !piece.is_empty()).map(Ok)
     }
 }
@@ -141,8 +151,7 @@ fn broken() -> io::Error {
     damaged("it is damaged")
 }
 
-/// The next bytes; none at the end.
-fn read_piece(mut decoder: GzDecoder<BufReader<File>>) -> (Option<GzDecoder<BufReader<File>>>, io::Result<Bytes>) {
+fn read_piece(mut decoder: GzDecoder<BufReader<File>>) -> ReadPiece {
     let mut piece = Vec::with_capacity(PIECE);
     match decoder.by_ref().take(PIECE as u64).read_to_end(&mut piece) {
         Ok(0) => match decoder.into_inner().fill_buf() {
@@ -163,14 +172,14 @@ mod tests {
         time::Duration,
     };
 
-    use base::apimachinery::{GroupVersionResource, ResourceVersion};
+    use base::apimachinery::GroupVersionResource;
     use engine::store::{HistoryLimits, Object, Objects, Schema, Shape, store};
 
     use super::*;
 
     fn description() -> Description {
         let provenance = Provenance { cluster: "c".into(), server: "v1.36.2 x".into(), definition: Some("d/1".into()) };
-        Description::new("pods.v1 of a".into(), 1_700_000_000, provenance)
+        Description::new("pods.v1 of a".into(), 1_700_000_000, ResourceVersion::new(200).unwrap(), provenance)
     }
 
     fn written(shape: Shape) -> Vec<u8> {

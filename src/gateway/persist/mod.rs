@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use base::{
-    apimachinery::Provenance,
+    apimachinery::{Provenance, ResourceVersion},
     config::PersistConfig,
     telemetry::{limit_reached, show_limit, state_persisted},
 };
@@ -212,7 +212,7 @@ impl StateFile {
             }
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&begun)?;
             let mut file = BufWriter::with_capacity(256 << 10, Bounded { file, room });
-            Description::new(self.store.clone(), seconds_now(), provenance).write(&mut file)?;
+            Description::new(self.store.clone(), seconds_now(), state.version(), provenance).write(&mut file)?;
             write_list(&mut file, state, form, list)?;
             let Bounded { file, room } = file.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.sync_all()?;
@@ -227,8 +227,8 @@ impl StateFile {
         written.map(drop)
     }
 
-    /// What is kept of the store, if it can be read and is not too old: what it is of, and the list.
-    pub(super) async fn open(&self) -> Option<(Provenance, KeptList)> {
+    /// What is kept of the store, if it can be read and is not too old: what it is of, its version, and the list.
+    pub(super) async fn open(&self) -> Option<(Provenance, ResourceVersion, KeptList)> {
         let file = self.clone();
         let opened = spawn_blocking(move || file.open_now()).await.unwrap_or_else(|error| Err(io::Error::other(error)));
         match opened {
@@ -242,7 +242,7 @@ impl StateFile {
         }
     }
 
-    fn open_now(&self) -> io::Result<(Provenance, KeptList)> {
+    fn open_now(&self) -> io::Result<(Provenance, ResourceVersion, KeptList)> {
         let shared = &self.states.0;
         let mut file = BufReader::with_capacity(256 << 10, File::open(shared.path(&self.name, SUFFIX))?);
         let description = Description::read(&mut file)?;
@@ -253,7 +253,8 @@ impl StateFile {
         if age.is_none_or(|age| age > shared.max_age.as_secs()) {
             return Err(io::Error::other("it is older than cache.persist.maxAge, or the clock was set back"));
         }
-        Ok((description.provenance(), KeptList::new(file)))
+        let version = description.version().ok_or_else(|| io::Error::other("it has no version"))?;
+        Ok((description.provenance(), version, KeptList::new(file)))
     }
 
     /// Logs what came of the kept state.

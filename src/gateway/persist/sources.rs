@@ -17,7 +17,7 @@ use base::{
     apimachinery::{Provenance, ResourceVersion},
     telemetry::state_persisted,
 };
-use engine::reflector::{ByteStream, Failure, FillSource, PeerOutcome, Peers};
+use engine::reflector::{ByteStream, Failure, PeerOutcome, Peers};
 
 /// The states of one store in one encoding.
 #[derive(Clone, Debug)]
@@ -28,6 +28,15 @@ pub struct Sources {
     is_given: Arc<AtomicBool>,
     peers: ResourcePeers,
     upstream: Upstream,
+}
+
+/// Where a list came from.
+#[derive(Clone, Copy, Debug)]
+pub enum Origin {
+    /// What is kept, at that version.
+    Kept(ResourceVersion),
+    /// The place of a peer's address.
+    Peer(usize),
 }
 
 /// A list of one of them.
@@ -42,14 +51,14 @@ impl Sources {
         Self { kept, is_given: Arc::default(), peers, upstream }
     }
 
-    /// The kept state, once.
-    async fn kept(&self, expected: &Provenance) -> Option<KeptList> {
+    /// The kept state and its version, once.
+    async fn open_kept(&self, expected: &Provenance) -> Option<(ResourceVersion, KeptList)> {
         let file = self.kept.as_ref().filter(|_| !self.is_given.swap(true, Relaxed))?;
-        let (provenance, list) = file.open().await?;
+        let (provenance, version, list) = file.open().await?;
         match difference(&provenance, expected) {
-            None => Some(list),
+            None => Some((version, list)),
             Some(outcome) => {
-                self.note(None, outcome);
+                self.note(Origin::Kept(version), outcome);
                 None
             }
         }
@@ -68,8 +77,7 @@ fn difference(kept: &Provenance, expected: &Provenance) -> Option<PeerOutcome> {
 
 impl Peers for Sources {
     type Stream = SourceList;
-    /// The place of the address of a peer; `None` for what is kept.
-    type Origin = Option<usize>;
+    type Origin = Origin;
 
     async fn provenance(&self, server: Option<&str>, since: Instant) -> Option<Provenance> {
         match (self.peers.provenance(server, since).await, &self.kept) {
@@ -81,30 +89,29 @@ impl Peers for Sources {
         }
     }
 
-    async fn list(
-        &self,
-        not_older_than: ResourceVersion,
-        expected: &Provenance,
-    ) -> Option<(Option<usize>, SourceList)> {
-        if let Some(list) = self.kept(expected).await {
-            return Some((None, SourceList::Kept(list)));
+    async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(Origin, SourceList)> {
+        if let Some((version, list)) = self.open_kept(expected).await {
+            return Some((Origin::Kept(version), SourceList::Kept(list)));
         }
         let (peer, answer) = self.peers.list(not_older_than, expected).await?;
-        Some((Some(peer), SourceList::Peer(answer)))
+        Some((Origin::Peer(peer), SourceList::Peer(answer)))
     }
 
-    fn source(&self, origin: Option<usize>) -> FillSource {
-        origin.map_or(FillSource::Kept, |peer| self.peers.source(peer))
+    fn kept(&self, origin: Origin) -> Option<ResourceVersion> {
+        match origin {
+            Origin::Kept(version) => Some(version),
+            Origin::Peer(_) => None,
+        }
     }
 
-    fn note(&self, origin: Option<usize>, outcome: PeerOutcome) {
+    fn note(&self, origin: Origin, outcome: PeerOutcome) {
         match (origin, &self.kept) {
-            (Some(peer), _) => self.peers.note(peer, outcome),
-            (None, Some(file)) => {
+            (Origin::Peer(peer), _) => self.peers.note(peer, outcome),
+            (Origin::Kept(_), Some(file)) => {
                 state_persisted(outcome.as_str());
                 file.told(outcome);
             }
-            (None, None) => {}
+            (Origin::Kept(_), None) => {}
         }
     }
 }
