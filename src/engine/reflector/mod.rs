@@ -34,3 +34,4 @@ pub use health::{Condition, Health};
 pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};
 pub use peers::{FillSource, NoPeers, PeerOutcome, Peers};
+pub use watch_list::has_watch_list;

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{ChangeKind, Objects, Schema},
+    store::{ChangeKind, Objects, Schema, Shape},
 };
 use base::{apimachinery::ResourceVersion, telemetry::limit_reached};
 
@@ -91,13 +91,24 @@ pub(super) async fn bookmark<L: ListWatch>(
     upstream: &L,
     schema: &Schema,
 ) -> Option<(ResourceVersion, BookmarkTemplate)> {
-    let first = async {
-        let stream = upstream.watch_nothing().await.ok()?;
-        EventStream::new(stream, schema.shape.encoding()).next(schema, BOOKMARK_MAX).await.ok()?
-    };
-    match timeout(BOOKMARK_MAX, first).await.ok()?? {
+    let asked = async { end(upstream.watch_nothing().await.ok()?, schema).await };
+    timeout(BOOKMARK_MAX, asked).await.ok()?
+}
+
+/// The bookmark that ends the initial events of a watch-list, if it is the first event.
+async fn end(stream: impl ByteStream, schema: &Schema) -> Option<(ResourceVersion, BookmarkTemplate)> {
+    match EventStream::new(stream, schema.shape.encoding()).next(schema, BOOKMARK_MAX).await.ok()?? {
         UpstreamEvent::Bookmark { version, template, initial_events_end: true } => Some((version, template)),
         UpstreamEvent::Bookmark { .. } | UpstreamEvent::Change { .. } => None,
+    }
+}
+
+/// Whether upstream, asked in JSON, supports watch-lists and ends their initial events; `None` if it does not say.
+pub async fn has_watch_list<L: ListWatch>(upstream: &L) -> Option<bool> {
+    match timeout(BOOKMARK_MAX, upstream.watch_nothing()).await.ok()? {
+        Ok(stream) => Some(end(stream, &Schema::new(Shape::Custom, Vec::new())).await.is_some()),
+        Err(Failure::Refused) => Some(false),
+        Err(_) => None,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct CacheStatus {
     pub scope: CollectionScope,
     /// Why it does not answer; `None` if it does.
     pub not_cached: Option<NotCached>,
+    /// Whether it answers, and upstream cannot do watch-lists of it.
+    pub lacks_watch_list: bool,
     /// Whether it has been without upstream for longer than the configuration allows.
     pub is_stale: bool,
     /// How far back a watch can start.
@@ -44,6 +46,7 @@ impl Cachers {
                 resource: key.resource.clone(),
                 encoding: key.encoding,
                 scope: key.scope.clone(),
+                lacks_watch_list: instance.as_ref().is_ok_and(|instance| !instance.has_watch_list()),
                 is_stale: instance.as_ref().is_ok_and(|instance| instance.is_stale()),
                 history: instance.as_ref().ok().map(|instance| instance.reader.history_span()),
                 restart: entry.last_restart(),

@@ -13,17 +13,18 @@ use crate::{
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
     connector::{BuildError, Connector, TroubleKind, Usage, Verdict},
     peers::PeerTroubleKind,
-    upstream::{Discovery, ServedBy, Upstream},
+    upstream::{Discovery, ResourceListWatch, ServedBy, Upstream},
 };
 use base::{
-    apimachinery::{GroupResource, GroupVersionResource},
+    apimachinery::{CollectionScope, Encoding, GroupResource, GroupVersionResource},
     config::{
         CacheConfig, CacheScope, ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile,
-        Problem, ServerAddress, UpstreamConfig, meant,
+        Prewarm, Problem, ServerAddress, UpstreamConfig, meant,
     },
     lifecycle::Tasks,
     telemetry::Chain,
 };
+use engine::reflector::has_watch_list;
 
 /// What the API servers of a configuration have shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,6 +155,7 @@ impl LookedUp {
             self.never_filled(&config.cache);
         }
         self.tell_scopes(&config.cache, reached, looks_for_itself).await;
+        self.tell_watch_lists(&config.cache, &reached.upstream).await;
         if config.admin.metrics_authorization == MetricsAuthorization::Delegated {
             for right in [rights::TOKEN_REVIEWS, rights::ACCESS_REVIEWS] {
                 self.require("admin.metricsAuthorization", reached, &right).await;
@@ -215,6 +217,29 @@ impl LookedUp {
                 untrusted.join(", ")
             );
             self.notes.push(problem("cache.trustedGroups", found));
+        }
+    }
+
+    /// Whether upstream cannot do watch-lists of a resource of `cache.prewarm`, or of config maps, which every API
+    /// server has.
+    async fn tell_watch_lists(&mut self, config: &CacheConfig, upstream: &Upstream) {
+        let of_prewarm = |prewarm: &Prewarm| (prewarm.resource.clone(), prewarm.scopes().swap_remove(0));
+        let mut asked: Vec<_> = config.prewarm.iter().map(of_prewarm).collect();
+        if asked.is_empty() {
+            let config_maps = GroupResource { group: "".into(), resource: "configmaps".into() };
+            asked.push((config_maps, CollectionScope::CLUSTER));
+        }
+        for (resource, scope) in asked {
+            if lacks_watch_list(upstream, &resource, scope).await == Some(true) {
+                let found = format!(
+                    "the API server does not support watch-lists of {resource}, or something in between does not pass \
+                     on the bookmark that ends them; some requests are forwarded then (the manual's chapter \
+                     `old_upstreams`)"
+                );
+                self.notes.push(problem("upstream", found));
+                // The others may be as slow to show it.
+                return;
+            }
         }
     }
 
@@ -381,6 +406,15 @@ async fn unusable(
     })
 }
 
+/// Whether upstream cannot do watch-lists of a resource; `None` if it does not say.
+async fn lacks_watch_list(upstream: &Upstream, resource: &GroupResource, scope: CollectionScope) -> Option<bool> {
+    let version = upstream.preferred_version(&resource.group).await.ok()??;
+    let resource = GroupVersionResource::new(&resource.group, &version, &resource.resource);
+    let known = Discovery::new(upstream.clone()).resource(&resource).await.ok()??;
+    let asked = ResourceListWatch::new(upstream.clone(), resource, scope, known.namespaced, Encoding::Json, None);
+    has_watch_list(&asked).await.map(|has| !has)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -404,6 +438,10 @@ mod tests {
                 "/version" => json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0"}),
                 "/api/v1/namespaces/kube-system" => json!({"metadata": {"uid": "the uid"}}),
                 "/api" => json!({"kind": "APIVersions", "versions": ["v1"]}),
+                // Of an agent that drops bookmarks.
+                "/api/v1/namespaces/kube-fanout./pods" if denied.contains(&"bookmarks") => {
+                    return Response::new(full(""));
+                }
                 "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}),
                 "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
                     let mut review: Value = serde_json::from_slice(&body).unwrap();
@@ -538,6 +576,14 @@ mod tests {
             assert!(note.starts_with(field) && note.contains(words), "{note}");
         }
         assert_eq!(notes.len(), 4, "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn watch_lists_that_do_not_end_are_told() {
+        let (problems, notes) = looked_up("cache: {prewarm: [pods]}", &["bookmarks"]).await;
+        assert_eq!(problems, [""; 0]);
+        let told = "upstream: the API server does not support watch-lists of pods, or something in between";
+        assert!(notes.len() == 1 && notes[0].starts_with(told), "{notes:?}");
     }
 
     #[tokio::test]

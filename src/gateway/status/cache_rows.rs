@@ -21,6 +21,7 @@ pub(super) fn row(cache: &CacheStatus, readings: &Readings, samples: &Samples, d
         .map(|restart| Restart { cause: restart.cause.to_owned(), seconds_ago: restart.at.elapsed().as_secs() });
     Cache {
         state: state(cache).to_owned(),
+        lacks: if cache.lacks_watch_list { vec!["watchList".to_owned()] } else { Vec::new() },
         objects: read.objects,
         bytes: CacheBytes {
             objects: read.object_bytes,

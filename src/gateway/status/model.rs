@@ -208,6 +208,8 @@ pub struct Cache {
     pub scope: String,
     /// `ready`, `stale`, or why reads are forwarded.
     pub state: String,
+    /// What the API server cannot do for a cache that answers, for which some requests are forwarded: `watchList`.
+    pub lacks: Vec<String>,
     pub objects: u64,
     pub bytes: CacheBytes,
     /// A string, as in Kubernetes.
@@ -380,6 +382,11 @@ impl Cache {
     pub(super) fn name(&self) -> String {
         let Self { resource, scope, .. } = self;
         if scope.is_empty() { resource.clone() } else { format!("{resource} of {scope}") }
+    }
+
+    /// The state, and what is lacking: `ready, no watchList`.
+    pub(super) fn state_words(&self) -> String {
+        self.lacks.iter().fold(self.state.clone(), |words, lacking| words + ", no " + lacking)
     }
 }
 

@@ -138,7 +138,7 @@ fn caches(text: &mut String, caches: &[Cache]) {
             cache.name(),
             cache.version.clone(),
             cache.encoding.clone(),
-            cache.state.clone(),
+            cache.state_words(),
             count(cache.objects),
             bytes(cache.bytes.all()),
             cache.resource_version.clone(),

@@ -53,7 +53,7 @@ fn row(cache: &Cache) -> Markup {
         tr data-cache=(format!("{} {} {}", cache.name(), cache.version, cache.encoding)) {
             th scope="row" { (cache.name()) @if cache.version != "v1" { " " span.soft { (cache.version) } } }
             td { (cache.encoding) }
-            td class=(state) { (cache.state) }
+            td class=(state) { (cache.state_words()) }
             td.n { (number("watchers", cache.watchers, &count(cache.watchers))) }
             td.n { span.zero[cache.events_per_second < 0.05] { (rate(cache.events_per_second)) } }
             td.n { (number("objects", cache.objects, &count(cache.objects))) }
