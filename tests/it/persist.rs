@@ -251,3 +251,27 @@ async fn a_state_of_what_does_not_change_does_not_become_too_old() {
         .await;
     }
 }
+
+/// As with a full disk, or one that went away.
+#[tokio::test]
+async fn a_folder_that_fails_costs_nothing_but_the_states() {
+    let (world, folder) = written().await;
+    let (states, aside) = (folder.path().join("states"), folder.path().join("aside"));
+    fs::rename(&states, &aside).unwrap();
+    world.label_pod("default/b", "y");
+    let before = outcomes("failed");
+    skip(WRITTEN_AFTER).await;
+    until("the attempt", async || (outcomes("failed") > before).then_some(())).await;
+    world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    world.assert_same(PODS, &Route::Served).await;
+    fs::rename(&aside, &states).unwrap();
+    let before = outcomes("written");
+    skip(WRITTEN_AFTER).await;
+    until("a state that is written again", async || (outcomes("written") > before).then_some(())).await;
+    assert!(fs::read_dir(&states).unwrap().all(|file| !file.unwrap().file_name().to_string_lossy().ends_with("begun")));
+    let before = fills("kept");
+    let world = again(world, persisting(folder.path())).await;
+    world.gateway.warm("/api/v1/pods").await;
+    world.assert_same(PODS, &Route::Served).await;
+    assert!(fills("kept") > before);
+}

@@ -29,7 +29,7 @@ fn one_of_each() -> GatewayStatus {
             events_sent: vec![0],
             cpu_cores: vec![0.0],
         },
-        caches: vec![Cache { last_restart: Some(Restart::default()), ..Cache::default() }],
+        caches: vec![Cache { lacks: vec![String::new()], last_restart: Some(Restart::default()), ..Cache::default() }],
         resources: vec![Resource::default()],
         forwarded: vec![Forwarded::default()],
         limits: vec![Limit::default()],

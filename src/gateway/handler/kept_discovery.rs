@@ -556,6 +556,26 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn confirmed_bodies_take_room_until_they_are_sent() {
+        let (kept, room) = (nothing(), ByteBudget::undivided(20).of(None));
+        let asked = as_gateway(&kept, &question("/openapi/v2")).unwrap();
+        let tagged = |status: u16| Response::builder().status(status).header("etag", "\"a\"").body(()).unwrap();
+        let mut keeping = asked.clone().keep(&tagged(200)).unwrap();
+        assert!(keeping.push(b"a document"));
+        keeping.end();
+        let ask = || {
+            let mut headers = HeaderMap::new();
+            let unconfirmed = asked.unconfirmed(&mut headers, &room);
+            assert_eq!(unconfirmed.is_some(), headers.contains_key("if-none-match"), "else it is forwarded as it is");
+            unconfirmed
+        };
+        let unread: Vec<_> = [ask(), ask()].map(|each| each.unwrap().confirmed(&tagged(304)).unwrap()).into();
+        assert!(ask().is_none());
+        drop(unread);
+        assert!(ask().is_some());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
         let kept = nothing();
