@@ -107,7 +107,7 @@ async fn end(stream: impl ByteStream, schema: &Schema) -> Option<(ResourceVersio
 pub async fn has_watch_list<L: ListWatch>(upstream: &L) -> Option<bool> {
     match timeout(BOOKMARK_MAX, upstream.watch_nothing()).await.ok()? {
         Ok(stream) => Some(end(stream, &Schema::new(Shape::Custom, Vec::new())).await.is_some()),
-        Err(Failure::Refused) => Some(false),
+        Err(Failure::Refused | Failure::InternalError) => Some(false),
         Err(_) => None,
     }
 }

@@ -21,7 +21,7 @@ use engine::{
     store::Snapshot,
 };
 
-const FORMAT: &[u8] = b"kube-fanout state 1\n";
+const FORMAT: &[u8] = b"kube-fanout state 2\n";
 /// The maximum length of a description in bytes.
 const DESCRIPTION_MAX: usize = 16 << 10;
 /// The number of bytes that are inflated at a time.
