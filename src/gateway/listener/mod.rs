@@ -17,6 +17,7 @@ mod plain_http;
 mod protocol;
 mod requests;
 mod tls;
+mod turns;
 mod well_formed;
 
 use std::{error::Error, future::Future, net::SocketAddr, sync::Arc};

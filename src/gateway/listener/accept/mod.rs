@@ -27,6 +27,7 @@ use crate::listener::io::{Io, Rewind};
 use crate::listener::plain_http::expect_tls;
 use crate::listener::protocol::Protocol;
 use crate::listener::tls::{ALPN_HTTP2, Tls};
+use crate::listener::turns::Turns;
 use crate::listener::{Connection, Handler};
 use base::fairness::Share;
 use base::lifecycle::Tasks;
@@ -81,7 +82,7 @@ impl<H: Handler> Accept<H> {
                 () = draining.cancelled() => return,
                 accepted = self.accept() => accepted,
             };
-            self.start(Box::new(Counted { stream, _open: open }), peer);
+            self.start(Box::new(Counted { stream: Turns::new(stream), _open: open }), peer);
         }
     }
 
