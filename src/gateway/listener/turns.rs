@@ -11,8 +11,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The bytes of a turn: some tens of microseconds.
-const TURN: usize = 64 << 10;
+/// The bytes of a turn: a tenth of a millisecond. Each turn costs some microseconds.
+const TURN: usize = 256 << 10;
 
 pub(super) struct Turns<I> {
     stream: I,
