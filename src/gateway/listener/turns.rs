@@ -97,7 +97,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_ends_though_the_socket_takes_more_and_goes_on_by_itself() {
-        let sent: Vec<u8> = (0..5 * TURN).map(|at| at as u8).collect();
+        let sent: Vec<u8> = (0..=u8::MAX).cycle().take(5 * TURN).collect();
         let (socket, mut client) = duplex(sent.len());
         let mut socket = Turns::new(socket);
         let mut turns = 0;
