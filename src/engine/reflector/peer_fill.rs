@@ -93,7 +93,13 @@ async fn checked<L: ListWatch>(
         // The read may have taken seconds, in which upstream's storage may have been restored.
         let newest = missed.last().map_or(version, UpstreamEvent::version);
         bookmark = reached(upstream, newest, expected).await?;
-        is_same_server(upstream, expected).await?;
+    }
+    // The search, or the read, may have taken seconds, in which another program was started. The watch would follow it,
+    // and would not show that the state was written by the one before.
+    match upstream.server(Instant::now()).await {
+        Some(server) if *server == *expected.provenance.server => {}
+        Some(_) => return Err(PeerOutcome::Server),
+        None => return Err(PeerOutcome::Unconfirmed),
     }
     Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
 }
@@ -139,9 +145,6 @@ async fn followed<L: ListWatch>(
     let bookmark = reached(upstream, version, expected).await?;
     let watch = upstream.watch(WatchRequest::new(WatchFrom::After(version))).await;
     let mut watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
-    // The search may have taken seconds, in which another program was started. The watch would follow it, and would not
-    // show that the state was written by the one before.
-    is_same_server(upstream, expected).await?;
     let missed = match source {
         FillSource::Kept => missed(&mut watch, schema, *at_least).await?,
         FillSource::Upstream | FillSource::Peer => Vec::new(),
@@ -159,14 +162,6 @@ async fn reached<L: ListWatch>(
     let bookmark = watch_list::bookmark(upstream, expected.schema).await;
     let (reached, template) = bookmark.ok_or(PeerOutcome::Unconfirmed)?;
     if reached < version { Err(PeerOutcome::Ahead) } else { Ok(template) }
-}
-
-async fn is_same_server<L: ListWatch>(upstream: &L, expected: &Expected<'_>) -> Result<(), PeerOutcome> {
-    match upstream.server(Instant::now()).await {
-        Some(server) if *server == *expected.provenance.server => Ok(()),
-        Some(_) => Err(PeerOutcome::Server),
-        None => Err(PeerOutcome::Unconfirmed),
-    }
 }
 
 /// What upstream tells at once of what happened since a kept state, up to its head at that time or a pause: reads do
