@@ -14,19 +14,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The bytes of a turn: a tenth of a millisecond. Each turn costs some microseconds.
 const TURN: usize = 256 << 10;
 
-pub(super) struct Turns<I> {
+pub(super) struct Turns<I, H> {
     stream: I,
     /// What the turn may still write.
     left: usize,
+    /// Kept for as long as the socket is open: an upgraded connection outlives the task that served it.
+    _held: H,
 }
 
-impl<I> Turns<I> {
-    pub(super) fn new(stream: I) -> Self {
-        Self { stream, left: TURN }
+impl<I, H> Turns<I, H> {
+    pub(super) fn new(stream: I, held: H) -> Self {
+        Self { stream, left: TURN, _held: held }
     }
 }
 
-impl<I: AsyncWrite + Unpin> Turns<I> {
+impl<I: AsyncWrite + Unpin, H: Unpin> Turns<I, H> {
     /// Writes with `write` what is left of the turn at most, or ends the turn.
     fn write(
         &mut self,
@@ -45,13 +47,13 @@ impl<I: AsyncWrite + Unpin> Turns<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Turns<I> {
+impl<I: AsyncRead + Unpin, H: Unpin> AsyncRead for Turns<I, H> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Turns<I> {
+impl<I: AsyncWrite + Unpin, H: Unpin> AsyncWrite for Turns<I, H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, |stream, cx, left| stream.poll_write(cx, &bytes[..bytes.len().min(left)]))
     }
@@ -99,7 +101,7 @@ mod tests {
     async fn a_turn_ends_though_the_socket_takes_more_and_goes_on_by_itself() {
         let sent: Vec<u8> = (0..=u8::MAX).cycle().take(5 * TURN).collect();
         let (socket, mut client) = duplex(sent.len());
-        let mut socket = Turns::new(socket);
+        let mut socket = Turns::new(socket, ());
         let mut turns = 0;
         let mut writing = Box::pin(socket.write_all(&sent));
         while poll!(&mut writing).is_pending() {
@@ -124,7 +126,7 @@ mod tests {
             (vec![], 0),
         ] {
             let (socket, mut client) = duplex(4 * TURN);
-            let mut socket = Turns::new(socket);
+            let mut socket = Turns::new(socket, ());
             let given: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
             let written = poll_fn(|cx| Pin::new(&mut socket).poll_write_vectored(cx, &given)).await.unwrap();
             drop(socket);

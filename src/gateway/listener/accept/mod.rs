@@ -3,18 +3,15 @@
 mod places;
 
 use std::{
-    io::{self, IoSlice},
+    io,
     net::SocketAddr,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub use places::{Limits, Places};
@@ -82,7 +79,7 @@ impl<H: Handler> Accept<H> {
                 () = draining.cancelled() => return,
                 accepted = self.accept() => accepted,
             };
-            self.start(Box::new(Counted { stream: Turns::new(stream), _open: open }), peer);
+            self.start(Box::new(Turns::new(stream, open)), peer);
         }
     }
 
@@ -141,44 +138,6 @@ struct Open {
     _count: ConnectionGuard,
     _share: Option<Share>,
     _place: Place,
-}
-
-/// A socket that holds its place for as long as it is open: an upgraded connection outlives the task that served it.
-struct Counted<I> {
-    stream: I,
-    _open: Open,
-}
-
-impl<I: AsyncRead + Unpin> AsyncRead for Counted<I> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<I: AsyncWrite + Unpin> AsyncWrite for Counted<I> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
 }
 
 /// Performs the TLS handshake, if any, then serves HTTP.
