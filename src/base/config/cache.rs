@@ -20,6 +20,8 @@ const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Du
 const COMPRESS_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
 /// Space for the largest objects (about 1.5 MiB each), and a few others.
 const BYTES: RangeInclusive<u64> = 16 << 20..=u64::MAX;
+/// One answer takes a third at most: the largest one of an API server without definitions fits into the minimum.
+const DISCOVERY_BYTES: RangeInclusive<u64> = 3 << 20..=1 << 30;
 /// A client that reconnects needs some seconds; after a day no client resumes.
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// Space for a few changes of the largest objects (about 1.5 MiB each).
@@ -91,6 +93,8 @@ pub struct CacheConfig {
     pub list_bytes_timeout: Duration,
     /// The maximum of what all caches take. `None`: no limit.
     pub bytes: Option<u64>,
+    /// The maximum of the kept answers to discovery and OpenAPI.
+    pub discovery_bytes: u64,
     /// Objects that have not changed for this time, or up to twice as long, are kept compressed. `None`: never.
     pub compress_after: Option<Duration>,
     pub history: HistoryConfig,
@@ -182,6 +186,8 @@ impl CacheConfig {
              32 KiB for each of `limits.connections`; no limit without one",
         );
         fields.value("bytes", text, &mut self.bytes, &Maybe(Size(BYTES)));
+        let text = "what the kept answers to discovery and OpenAPI may take besides, one of them a third of it";
+        fields.value("discoveryBytes", about(text), &mut self.discovery_bytes, &Size(DISCOVERY_BYTES));
         fields.section("history", |fields| self.history.fields(fields));
         let text = "whether watches continue when upstream no longer has the changes after their version, see the \
                     chapter `consistency`";
@@ -300,6 +306,9 @@ impl Default for CacheConfig {
             list_bytes_timeout: Duration::from_secs(60),
             compress_after: Some(Duration::from_secs(30)),
             bytes: None,
+            // Those of a client-go program in a cluster with 1,000 definitions take some 100 KB in gzip, and OpenAPI
+            // some megabytes.
+            discovery_bytes: 12 << 20,
             history: HistoryConfig::default(),
             bridge: true,
             peers: None,

@@ -90,7 +90,8 @@ pub(super) struct RequestContext {
 
 impl Gateway {
     /// Accepts the requests that the `host_check` of `clients` allows. Answers those of permitted clients from
-    /// `cachers` where it can, and forwards the others. Finished requests are reported to `journal`.
+    /// `cachers` where it can, and forwards the others, of which answers to discovery are kept, `discovery_bytes` in
+    /// all. Finished requests are reported to `journal`.
     pub fn new(
         clients: Clients,
         accounts: Accounting,
@@ -98,11 +99,12 @@ impl Gateway {
         cachers: Cachers,
         settings: Settings,
         journal: Journal,
+        discovery_bytes: u64,
     ) -> Self {
         let Clients { host_check, authenticator, authorizer, forward } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
-        let discovery = KeptDiscovery::new(cachers.upstream().clone());
+        let discovery = KeptDiscovery::new(cachers.upstream().clone(), discovery_bytes);
         Self(Arc::new(Stages {
             host_check,
             permission,
@@ -236,7 +238,10 @@ impl Stages {
             CostClass::Usual
         };
         let requester = Requester { cost, ..requester };
-        let asked_discovery = self.discovery.asked(&request, credentials, &self.permission.authenticator);
+        let asked_discovery = match self.discovery.asked(&request, credentials, &self.permission.authenticator) {
+            Some(asked) => Some(Box::pin(asked.joined()).await),
+            None => None,
+        };
         let room = self.room.of(requester.client);
         let unconfirmed = asked_discovery.as_ref().and_then(|asked| asked.unconfirmed(request.headers_mut(), &room));
         let resumption = Resumption::of(why, &request, self, context, requester.client);

@@ -10,16 +10,16 @@
 //! never replaced by one that was asked for earlier, or by one of an API server that has just started, which may not
 //! have all groups yet; and never given once the cluster was replaced.
 
+mod copying;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter, sync::Cache};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 
+use self::copying::{Copies, Copying};
 use crate::{
     authn::{Authenticator, Credentials, Grant},
     serve,
@@ -28,15 +28,13 @@ use crate::{
 use base::{
     fairness::{ClientByteBudget, ReservedBytes},
     memo::{Bound, TtlCache},
+    telemetry::{limit_reached, show_limit},
 };
 
-/// The maximum number of bytes of all answers: those of a client-go program in a cluster with 1,000 definitions take
-/// some 100 KB in gzip, and OpenAPI some megabytes.
-const BYTES_MAX: u64 = 12 << 20;
-/// The maximum number of bytes of one answer.
-const ANSWER_MAX: usize = 4 << 20;
-/// The answers that are copied at a time while they pass: clients may be slow. Others are not kept.
-const COPIED_AT_ONCE: usize = 4;
+/// One answer takes at most this part of `cache.discoveryBytes`, so that the largest one does not displace all others.
+const PART: u64 = 3;
+/// The name of the limit.
+const BYTES: &str = "discovery_bytes";
 /// The maximum number of bytes of a question.
 const QUESTION_MAX: usize = 1 << 10;
 /// The only parameters, which client-go sends: of all questions, and of pages of OpenAPI. With others, clients could
@@ -77,7 +75,7 @@ pub(super) struct KeptDiscovery {
     answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
     /// Which tokens were given what is at which paths.
     grants: Arc<TtlCache<[u8; 32], ()>>,
-    copies: Arc<Semaphore>,
+    copies: Copies,
     upstream: Upstream,
 }
 
@@ -101,10 +99,12 @@ impl Weighter<Question, Arc<Answer>> for ByBytes {
 }
 
 /// A question whose answer is kept.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct AskedDiscovery {
     kept: KeptDiscovery,
     question: Question,
+    /// For upstream's answer, if there is none yet.
+    copying: Option<Copying>,
     at: Instant,
     if_none_match: Option<HeaderValue>,
     asker: Asker,
@@ -144,18 +144,21 @@ impl AsRef<[u8]> for Sent {
 pub(super) struct KeepingDiscovery {
     asked: AskedDiscovery,
     headers: HeaderMap,
-    body: Vec<u8>,
-    _place: OwnedSemaphorePermit,
+    copying: Copying,
 }
 
 impl KeptDiscovery {
-    pub(super) fn new(upstream: Upstream) -> Self {
+    /// All answers together take at most `bytes`.
+    pub(super) fn new(upstream: Upstream, bytes: u64) -> Self {
         // One shard: an answer must fit into its shard's part.
-        let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(BYTES_MAX).shards(1).build();
+        let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(bytes).shards(1).build();
         let options = options.expect("both capacities are given");
         let answers = Cache::with_options(options, ByBytes, DefaultHashBuilder::default(), Default::default());
-        let (grants, copies) = (Arc::new(TtlCache::new(GRANTS)), Arc::new(Semaphore::new(COPIED_AT_ONCE)));
-        Self { answers: Arc::new(answers), grants, copies, upstream }
+        let answers = Arc::new(answers);
+        let shown = Arc::downgrade(&answers);
+        show_limit(BYTES, move || shown.upgrade().map(|answers| (answers.weight(), answers.capacity())));
+        let answer_max = usize::try_from(bytes / PART).unwrap_or(usize::MAX);
+        Self { answers, grants: Arc::new(TtlCache::new(GRANTS)), copies: Copies::new(bytes, answer_max), upstream }
     }
 
     /// The question of a request, if its answer is kept.
@@ -188,13 +191,21 @@ impl KeptDiscovery {
         }
         let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
-        is_short.then(|| AskedDiscovery { kept: self.clone(), question: question.into(), at, if_none_match, asker })
+        let (kept, question) = (self.clone(), question.into());
+        is_short.then(|| AskedDiscovery { kept, question, copying: None, at, if_none_match, asker })
     }
 
     fn insert(&self, question: &Question, answer: Answer) {
-        if self.answers.get(question).is_none_or(|kept| kept.asked_at <= answer.asked_at) {
-            self.answers.insert(question.clone(), Arc::new(answer));
+        let earlier = self.answers.get(question);
+        if earlier.as_ref().is_some_and(|earlier| earlier.asked_at > answer.asked_at) {
+            return;
         }
+        let answer = Arc::new(answer);
+        let more = ByBytes.weight(question, &answer);
+        if earlier.is_none() && self.answers.weight() + more > self.answers.capacity() {
+            limit_reached(BYTES);
+        }
+        self.answers.insert(question.clone(), answer);
     }
 
     /// Whether the API server could be reached again a short time ago.
@@ -205,7 +216,7 @@ impl KeptDiscovery {
 
 impl AskedDiscovery {
     /// To be passed the body of upstream's answer; `None` if it is not kept.
-    pub(super) fn keep<B>(self, answer: &Response<B>) -> Option<KeepingDiscovery> {
+    pub(super) fn keep<B>(mut self, answer: &Response<B>) -> Option<KeepingDiscovery> {
         self.learn(answer.status());
         if answer.status() == StatusCode::NOT_MODIFIED {
             self.confirm(answer.headers().get(header::ETAG));
@@ -213,10 +224,10 @@ impl AskedDiscovery {
         if answer.status() != StatusCode::OK || self.kept.is_starting() && self.useful().is_some() {
             return None;
         }
-        let _place = self.kept.copies.clone().try_acquire_owned().ok()?;
+        let copying = self.copying.take().or_else(|| self.kept.copies.begin(&self.question))?;
         let of = |name: &HeaderName| Some((name.clone(), answer.headers().get(name)?.clone()));
         let headers = KEPT.iter().filter_map(of).collect();
-        Some(KeepingDiscovery { asked: self, headers, body: Vec::new(), _place })
+        Some(KeepingDiscovery { asked: self, headers, copying })
     }
 
     /// Upstream gives, or refuses, the token of the question what is at its path.
@@ -240,6 +251,16 @@ impl AskedDiscovery {
         let storage = self.kept.upstream.storage();
         let is_useful = |at: Instant| at.elapsed() < KEPT_FOR && !storage.was_replaced_since(at);
         self.kept.answers.get(&self.question).filter(|answer| is_useful(answer.asked_at))
+    }
+
+    /// Before upstream is asked: waits for the answer that another client is given, if there is none yet.
+    pub(super) async fn joined(mut self) -> Self {
+        if self.if_none_match.is_none() && self.useful().is_none() {
+            self.copying = self.kept.copies.join(&self.question).await;
+            // What the other one's answer depends on may have changed since this question came.
+            self.at = Instant::now();
+        }
+        self
     }
 
     /// Lets upstream answer without a body if it would answer as before, unless the client has no room for the body.
@@ -307,15 +328,17 @@ impl Unconfirmed {
 impl KeepingDiscovery {
     /// The next bytes. False if there are too many of them.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
-        self.body.extend_from_slice(bytes);
-        self.body.len() <= ANSWER_MAX
+        let has_room = self.copying.push(bytes);
+        if !has_room {
+            limit_reached(BYTES);
+        }
+        has_room
     }
 
     /// The body has ended.
     pub(super) fn end(self) {
-        let Self { asked: AskedDiscovery { kept, question, at: asked_at, .. }, headers, body, .. } = self;
-        // Without the room that the buffer has to grow.
-        kept.insert(&question, Answer { headers, body: body.into_boxed_slice().into(), asked_at });
+        let Self { asked: AskedDiscovery { kept, question, at: asked_at, .. }, headers, mut copying } = self;
+        kept.insert(&question, Answer { headers, body: copying.body().into(), asked_at });
     }
 }
 
@@ -361,7 +384,10 @@ mod tests {
     use super::*;
     use crate::connector::{Connector, test_server};
     use base::fairness::ByteBudget;
+    use futures_util::FutureExt;
 
+    const BYTES_MAX: u64 = 12 << 20;
+    const ANSWER_MAX: usize = 4 << 20;
     const GATEWAY: Credentials = Credentials::Gateway { impersonates: false };
 
     /// The question of a client that acts as the gateway.
@@ -372,7 +398,7 @@ mod tests {
     /// In front of an API server that is never asked.
     fn nothing() -> KeptDiscovery {
         let address = "127.0.0.1:1".parse().unwrap();
-        KeptDiscovery::new(Upstream::new(Connector::new(&test_server::config(address)).unwrap()))
+        KeptDiscovery::new(Upstream::new(Connector::new(&test_server::config(address)).unwrap()), BYTES_MAX)
     }
 
     fn question(path: &str) -> Request<()> {
@@ -480,22 +506,31 @@ mod tests {
         assert!(kept.answers.weight() <= BYTES_MAX && kept.answers.len() >= 2, "{kept:?}");
     }
 
-    #[tokio::test]
-    async fn few_answers_are_copied_at_a_time() {
-        let kept = nothing();
-        let keep = || as_gateway(&kept, &question("/api")).unwrap().keep(&Response::new(()));
-        let copied: Vec<_> = (0..COPIED_AT_ONCE).map(|_| keep().unwrap()).collect();
-        assert!(keep().is_none());
-        drop(copied);
-        assert!(keep().is_some());
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_start_at_once_let_upstream_confirm_what_the_first_one_is_given() {
+        let (kept, room) = (nothing(), ByteBudget::undivided(BYTES_MAX).of(None));
+        let tagged = || Response::builder().header("etag", "\"a\"").body(()).unwrap();
+        let ask = || as_gateway(&kept, &question("/apis")).unwrap().joined();
+        let (first, mut second) = (ask().await, Box::pin(ask()));
+        assert!(first.unconfirmed(&mut HeaderMap::new(), &room).is_none());
+        assert!(second.as_mut().now_or_never().is_none());
+        let mut keeping = first.keep(&tagged()).unwrap();
+        assert!(keeping.push(b"groups") && second.as_mut().now_or_never().is_none());
+        keeping.end();
+        assert!(second.await.unconfirmed(&mut HeaderMap::new(), &room).is_some());
+        // One that has its own needs no other.
+        kept.upstream.storage().replaced();
+        let (_first, mut own) = (ask().await, question("/apis"));
+        own.headers_mut().insert("if-none-match", "\"b\"".parse().unwrap());
+        assert!(as_gateway(&kept, &own).unwrap().joined().now_or_never().is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_to_an_earlier_question_replaces_no_later_one() {
-        let (kept, second) = (nothing(), Duration::from_secs(1));
+        let (kept, seconds) = (nothing(), Duration::from_secs(2));
         let ask = || as_gateway(&kept, &question("/version")).unwrap();
         let mut early = ask().keep(&Response::new(())).unwrap();
-        tokio::time::advance(second).await;
+        tokio::time::advance(seconds).await;
         let mut late = ask().keep(&Response::new(())).unwrap();
         assert!(early.push(b"early") && late.push(b"late"));
         late.end();
@@ -559,14 +594,14 @@ mod tests {
     #[tokio::test]
     async fn confirmed_bodies_take_room_until_they_are_sent() {
         let (kept, room) = (nothing(), ByteBudget::undivided(20).of(None));
-        let asked = as_gateway(&kept, &question("/openapi/v2")).unwrap();
+        let asked = || as_gateway(&kept, &question("/openapi/v2")).unwrap();
         let tagged = |status: u16| Response::builder().status(status).header("etag", "\"a\"").body(()).unwrap();
-        let mut keeping = asked.clone().keep(&tagged(200)).unwrap();
+        let mut keeping = asked().keep(&tagged(200)).unwrap();
         assert!(keeping.push(b"a document"));
         keeping.end();
         let ask = || {
             let mut headers = HeaderMap::new();
-            let unconfirmed = asked.unconfirmed(&mut headers, &room);
+            let unconfirmed = asked().unconfirmed(&mut headers, &room);
             assert_eq!(unconfirmed.is_some(), headers.contains_key("if-none-match"), "else it is forwarded as it is");
             unconfirmed
         };
@@ -579,16 +614,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_of_no_use_after_a_day_or_of_another_cluster() {
         let kept = nothing();
-        let asked = as_gateway(&kept, &question("/version")).unwrap();
-        asked.clone().keep(&Response::new(())).unwrap().end();
+        let asked = || as_gateway(&kept, &question("/version")).unwrap();
+        asked().keep(&Response::new(())).unwrap().end();
         tokio::time::advance(KEPT_FOR - Duration::from_secs(1)).await;
-        assert!(asked.kept().is_some());
+        assert!(asked().kept().is_some());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(asked.kept().is_none());
-        let asked = as_gateway(&kept, &question("/version")).unwrap();
-        asked.clone().keep(&Response::new(())).unwrap().end();
-        assert!(asked.kept().is_some());
+        assert!(asked().kept().is_none());
+        asked().keep(&Response::new(())).unwrap().end();
+        assert!(asked().kept().is_some());
         kept.upstream.storage().replaced();
-        assert!(asked.kept().is_none());
+        assert!(asked().kept().is_none());
     }
 }
