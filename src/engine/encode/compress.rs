@@ -7,10 +7,10 @@ use super::{
     gzip::{PREFIX, packed_items},
     list,
 };
-use crate::store::{Block, Leaf, Object, Past, Reader, Shape, StoreBudget, Thaw};
+use crate::store::{Block, Leaf, Object, Past, Reader, Shape, StoreBudget, Thaw, pack};
 
 /// Objects are kept compressed if that takes at most this part of their text.
-const WORTH: usize = 2;
+const WORTH: u64 = 2;
 /// The maximum number of bytes of one block; a single object may exceed it. Holds as many pods as a leaf.
 const BLOCK_MAX: usize = 1 << 20;
 /// The maximum number of bytes of a part of a block, which is inflated as a whole in some 150 microseconds; a single
@@ -81,8 +81,44 @@ fn within<'a>(objects: impl Iterator<Item = &'a Arc<Object>>, shape: &Shape) -> 
     list::items_within(objects, shape, BLOCK_MAX).max(1)
 }
 
+/// The objects of a leaf as they are kept outside of the process ([`crate::store::unpack`]): in the block that has all
+/// of them and nothing else, or in a new one. A very large leaf has several. `None` if an object is too large, which
+/// none of upstream is.
+pub fn packed(leaf: &Leaf, shape: &Shape) -> Option<Vec<Vec<u8>>> {
+    let (mut runs, mut rest) = (Vec::new(), leaf.objects());
+    while !rest.is_empty() {
+        let (run, others) = rest.split_at(within(rest.iter(), shape));
+        runs.push(match block_of(run, shape) {
+            Some((block, positions)) => pack(run, &block, &positions),
+            None => {
+                let (block, positions) = any_block(run, shape, leaf.budget())?;
+                pack(run, &block, &positions)
+            }
+        });
+        rest = others;
+    }
+    Some(runs)
+}
+
+/// The block that has the objects and nothing else, and the positions of their tails.
+fn block_of(objects: &[Arc<Object>], shape: &Shape) -> Option<(Arc<Block>, Vec<u32>)> {
+    let places: Vec<_> = objects.iter().map(|object| object.place()).collect::<Option<_>>()?;
+    let length = objects.iter().map(|object| list::item_len(object, shape)).sum::<usize>();
+    let length = length - Form::Whole(shape.clone()).separator_len();
+    let (block, _) = places.first()?;
+    let has_all = places.iter().all(|(other, _)| Arc::ptr_eq(other, block));
+    let is_exact = has_all && block.text_len() == length as u64;
+    is_exact.then(|| (block.clone(), places.iter().map(|(_, at)| *at).collect()))
+}
+
 /// A block of the objects' items, and the positions of their tails in its text. `None` if it is not worth it.
 fn block(objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option<(Block, Vec<u32>)> {
+    let is_worth_it = |block: &Block| block.packed_len() as u64 <= block.text_len() / WORTH;
+    any_block(objects, shape, budget).filter(|(block, _)| is_worth_it(block))
+}
+
+/// The same, worth it or not.
+fn any_block(objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option<(Block, Vec<u32>)> {
     let form = Form::Whole(shape.clone());
     let separator = form.separator_len();
     let items = list::items(objects.iter(), shape, &mut Thaw::default()).slice(separator..);
@@ -99,19 +135,21 @@ fn block(objects: &[Arc<Object>], shape: &Shape, budget: &StoreBudget) -> Option
     }
     ends.push(end);
     let (deflated, parts) = packed_items(&items, &ends);
-    let is_worth_it = deflated.blocks.len() <= items.len() / WORTH;
-    is_worth_it.then(|| (Block::new(form.representation(), deflated, PREFIX, parts, budget.clone()), positions))
+    Some((Block::new(form.representation(), deflated, PREFIX, parts, budget.clone()), positions))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{ops::Range, time::Duration};
+    use std::{io::Read, ops::Range, time::Duration};
 
     use base::apimachinery::ResourceVersion;
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::{ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store};
+    use crate::{
+        encode::GzipMember,
+        store::{ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store, unpack},
+    };
 
     fn filled() -> (Writer, Reader) {
         let schema = Arc::new(Schema::new(Shape::Custom, Vec::new()));
@@ -185,6 +223,58 @@ mod tests {
         reader.shorten_history();
         let short = reader.size();
         assert!(short.change_bytes < settled.change_bytes / 2, "{short:?}");
+    }
+
+    /// The store that has what is packed of another one.
+    fn unpacked(reader: &Reader) -> (Writer, Reader) {
+        let (state, schema) = (reader.snapshot(), Arc::new(Schema::new(Shape::Custom, Vec::new())));
+        let runs = state.leaves().flat_map(|leaf| packed(leaf, &schema.shape).unwrap());
+        let runs: Vec<_> = runs.map(|run| unpack(&run, &schema).unwrap()).collect();
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 8 << 20 };
+        store(schema, &Objects::of_runs(runs).unwrap(), state.version(), limits)
+    }
+
+    /// The items of a list, and those of one in gzip.
+    fn lists(reader: &Reader) -> [Vec<u8>; 2] {
+        let (mut plain, mut member, mut gzip) = (Vec::new(), GzipMember::default(), GzipMember::header().to_vec());
+        for (number, leaf) in reader.snapshot().leaves().enumerate() {
+            let separator = usize::from(number == 0);
+            plain.extend_from_slice(
+                &list::items(leaf.objects().iter(), &Shape::Custom, &mut Thaw::default())[separator..],
+            );
+            let items = Form::Whole(Shape::Custom).deflated_leaf_once(leaf).unwrap();
+            gzip.extend_from_slice(&if number > 0 { member.next_item(&items) } else { member.first_item(&items) });
+        }
+        gzip.extend_from_slice(&member.end());
+        let mut inflated = Vec::new();
+        flate2::read::GzDecoder::new(&gzip[..]).read_to_end(&mut inflated).unwrap();
+        [plain, inflated]
+    }
+
+    #[test]
+    fn a_state_that_was_packed_has_the_same_lists() {
+        let (mut writer, reader) = filled();
+        let at_first = lists(&reader);
+        assert_eq!(at_first[0], at_first[1]);
+        assert_eq!(lists(&unpacked(&reader).1), at_first, "of text");
+        (0..2).for_each(|_| compress(&reader));
+        let (_, again) = unpacked(&reader);
+        assert_eq!(lists(&again), at_first);
+        // It is compressed from the start, and stays so.
+        assert_eq!(again.size().cold_bytes, again.size().object_bytes);
+        assert!((0..2).all(|_| Settled::of(&again).is_empty()));
+        // One that was changed lies over the block, which no list is spliced from then.
+        change(&mut writer, 2..3, |_| "other".repeat(3_000));
+        let changed = lists(&reader);
+        let (mut writer, again) = unpacked(&reader);
+        assert!(changed != at_first && lists(&again) == changed);
+        assert_eq!(again.snapshot().leaves().count(), 1);
+        change(&mut writer, 3..6, |at| at.to_string());
+        assert_eq!(lists(&again)[0], lists(&again)[1]);
+        // More than a block.
+        change(&mut writer, 6..9, |at| at.to_string().repeat(BLOCK_MAX / 2));
+        assert_eq!(unpacked(&again).1.snapshot().leaves().count(), 3);
+        assert_eq!(lists(&unpacked(&again).1), lists(&again));
     }
 
     /// Each time anew would take a tenth of a core for nothing.

@@ -13,7 +13,7 @@ pub mod protobuf;
 pub mod table;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
-pub use compress::{Settled, compress};
+pub use compress::{Settled, compress, packed};
 pub use form::{Form, LeafChunk};
 pub use frame::{added_len, error_event, frame, put_added};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};

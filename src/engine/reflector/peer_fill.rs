@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
+    task::yield_now,
     time::{Instant, timeout},
     try_join,
 };
@@ -17,15 +18,15 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{Object, Objects, Schema},
+    store::{Object, Objects, PackedHead, Schema, unpack},
 };
 use base::apimachinery::{Provenance, ResourceVersion};
 
 /// The maximum time to read and check a peer's state: as long as reads wait for a fill by default, since upstream may
 /// have to be asked after it.
 const STATE_MAX: Duration = Duration::from_secs(30);
-/// The pause after which upstream has told what it knows at once.
-const MISSED_PAUSE: Duration = Duration::from_millis(300);
+/// The pause after which upstream has told what it knows at once: it sends that right behind the head of the watch.
+const MISSED_PAUSE: Duration = Duration::from_millis(100);
 /// The maximum number of bytes of what it tells before the state is used; with more, a fill is not much dearer.
 const MISSED_BYTES_MAX: usize = 64 << 20;
 
@@ -76,18 +77,18 @@ async fn checked<L: ListWatch>(
     expected: &Expected<'_>,
 ) -> Result<State<L::Stream>, PeerOutcome> {
     let source = if kept.is_some() { FillSource::Kept } else { FillSource::Peer };
-    let read = read(stream, source, expected);
     let ((objects, version), followed) = match kept {
         // Upstream tells what happened since while the state is read.
-        Some(version) => try_join!(read, followed(upstream, version, source, expected))?,
+        Some(version) => {
+            let read = unpacked(stream, version, expected);
+            let (objects, followed) = try_join!(read, followed(upstream, version, source, expected))?;
+            ((objects, version), followed)
+        }
         None => {
-            let (objects, version) = read.await?;
+            let (objects, version) = read(stream, expected).await?;
             ((objects, version), followed(upstream, version, source, expected).await?)
         }
     };
-    if kept.is_some_and(|kept| kept != version) {
-        return Err(PeerOutcome::Malformed);
-    }
     let Followed { mut bookmark, watch, missed } = followed;
     if kept.is_some() {
         // The read may have taken seconds, in which upstream's storage may have been restored.
@@ -104,13 +105,12 @@ async fn checked<L: ListWatch>(
     Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
 }
 
-/// The objects in `stream`, and their version.
+/// The objects of a peer's list, and their version.
 async fn read(
     stream: impl ByteStream,
-    source: FillSource,
     Expected { schema, head, kind, namespaced, at_least, .. }: &Expected<'_>,
 ) -> Result<(Objects, ResourceVersion), PeerOutcome> {
-    let mut readers = ItemReaders::new((*schema).clone(), source);
+    let mut readers = ItemReaders::new((*schema).clone(), FillSource::Peer);
     let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
     let objects = readers.objects().await.map_err(unread)?;
     let version = page.version;
@@ -121,11 +121,40 @@ async fn read(
     if !is_whole || !objects.as_slice().iter().all(is_possible) || !head.is_of(&page, kind) {
         return Err(PeerOutcome::Malformed);
     }
-    // What is missing in a kept state comes through the watch, as after an outage.
-    if version < *at_least && source == FillSource::Peer {
+    if version < *at_least {
         return Err(PeerOutcome::Old);
     }
     Ok((objects, version))
+}
+
+/// The objects of a state that was kept at that version: its head, then its runs. What happened since comes through the
+/// watch, as after an outage.
+async fn unpacked(
+    mut stream: impl ByteStream,
+    version: ResourceVersion,
+    Expected { schema, namespaced, .. }: &Expected<'_>,
+) -> Result<Objects, PeerOutcome> {
+    let first = stream.next().await.ok_or(PeerOutcome::Malformed)?.map_err(unread)?;
+    let packed = PackedHead::read(&first).map_err(|_| PeerOutcome::Malformed)?;
+    if packed.version() != Some(version) || !packed.is_of(schema) {
+        return Err(PeerOutcome::Malformed);
+    }
+    let (mut claim, mut runs, mut count) = (schema.budget().claim(), Vec::new(), 0);
+    while let Some(run) = stream.next().await {
+        let run = run.map_err(unread)?;
+        let objects = unpack(&run, schema).map_err(|_| PeerOutcome::Malformed)?;
+        let is_possible = |object: &Arc<Object>| object.version <= version && object.key.is_valid(*namespaced);
+        if !objects.iter().all(is_possible) {
+            return Err(PeerOutcome::Malformed);
+        }
+        count += objects.len() as u64;
+        claim.add(objects.len(), run.len()).await.map_err(|over| unread(over.into()))?;
+        runs.push(objects);
+        // A run takes a tenth of a millisecond.
+        yield_now().await;
+    }
+    let objects = Objects::of_runs(runs).filter(|_| count == packed.objects()).ok_or(PeerOutcome::Malformed)?;
+    Ok(objects.with_claim(claim))
 }
 
 /// Upstream's watch from the version of a state, with what it tells at once.

@@ -103,8 +103,9 @@ pub trait Peers: Send + Sync + 'static {
     /// version. `None` if there are no peers, or it is not known: then no peer is asked, nor given a state.
     fn provenance(&self, server: Option<&str>, since: Instant) -> impl Future<Output = Option<Provenance>> + Send;
 
-    /// The body of a list of the whole collection at `not_older_than` or later, with that provenance; `None` if no peer
-    /// has one. Questions without such an answer are counted.
+    /// The body of a list of the whole collection at `not_older_than` or later, with that provenance, or the records of
+    /// what this gateway has kept, of any version: a head, and runs of objects ([`crate::store::unpack`]). `None` if
+    /// there is neither. Questions without such an answer are counted.
     fn list(
         &self,
         not_older_than: ResourceVersion,

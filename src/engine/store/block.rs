@@ -89,7 +89,7 @@ impl Block {
 
     /// Notes that a change in history keeps the block. Returns its compressed bytes, or 0 if an earlier change does.
     pub(super) fn pin(&self) -> usize {
-        if self.is_pinned.swap(true, Relaxed) { 0 } else { self.len() }
+        if self.is_pinned.swap(true, Relaxed) { 0 } else { self.packed_len() }
     }
 
     /// Whether [`Self::pin`] was called.
@@ -99,7 +99,7 @@ impl Block {
 
     /// What that many bytes of the text take compressed.
     pub(super) fn share_of(&self, length: usize) -> usize {
-        let share = (length as u64).saturating_mul(self.len() as u64) / self.deflated.length.max(1);
+        let share = (length as u64).saturating_mul(self.packed_len() as u64) / self.deflated.length.max(1);
         usize::try_from(share).map_or(length, |share| share.min(length))
     }
 
@@ -122,8 +122,32 @@ impl Block {
         (self.form == form).then_some(&self.deflated)
     }
 
+    /// All items compressed.
+    pub(super) fn all(&self) -> &Deflated {
+        &self.deflated
+    }
+
+    pub(super) fn parts(&self) -> impl Iterator<Item = &PartEnd> {
+        self.parts.iter()
+    }
+
+    /// The position in the compressed bytes at which the first part begins.
+    pub(super) fn prefix(&self) -> usize {
+        self.prefix
+    }
+
+    /// Whether one part of the text has all of these positions.
+    pub(super) fn has_part_with(&self, at: &Range<usize>) -> bool {
+        self.parts.iter().find(|end| end.text > at.start).is_some_and(|end| at.end <= end.text)
+    }
+
+    /// The number of bytes of the text.
+    pub fn text_len(&self) -> u64 {
+        self.deflated.length
+    }
+
     /// The number of compressed bytes.
-    pub(super) fn len(&self) -> usize {
+    pub fn packed_len(&self) -> usize {
         self.deflated.blocks.len()
     }
 
@@ -190,7 +214,7 @@ impl Block {
 
 impl fmt::Debug for Block {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Block").field("bytes", &self.len()).finish_non_exhaustive()
+        formatter.debug_struct("Block").field("bytes", &self.packed_len()).finish_non_exhaustive()
     }
 }
 

@@ -53,6 +53,12 @@ impl Leaf {
         Self { objects, bytes, is_private: false, budget, joined, deflated, block, is_settled }
     }
 
+    /// A leaf of objects that are in one block, which has nothing else.
+    pub(super) fn packed(objects: Vec<Arc<Object>>, budget: StoreBudget) -> Self {
+        let block = objects.first().and_then(|object| object.block()).as_ref().map_or_else(Weak::new, Arc::downgrade);
+        Self { block: OnceLock::from(block), ..Self::new(objects, budget) }
+    }
+
     /// A leaf of the objects that match one list's selector. They may be of several namespaces, and the leaf is not
     /// part of any snapshot.
     pub fn of(objects: Vec<Arc<Object>>) -> Self {
@@ -151,7 +157,7 @@ impl Leaf {
             let Some(block) = object.block() else { continue };
             size.cold_bytes += object.tail_len();
             if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &block)) {
-                size.deflated_bytes += block.len();
+                size.deflated_bytes += block.packed_len();
                 size.joined_bytes += block.kept();
                 last = Some(block);
             }

@@ -122,6 +122,11 @@ impl Object {
         self.tail.block()
     }
 
+    /// The block that has the object, and the position of its tail in the text; `None` if it is not compressed.
+    pub fn place(&self) -> Option<(Arc<Block>, u32)> {
+        self.tail.place()
+    }
+
     /// Moves the tail into a block whose text has it from that position on.
     pub(super) fn move_into(&self, block: Arc<Block>, at: u32) {
         self.tail.move_into(block, at);

@@ -36,6 +36,14 @@ impl ObjectBytes {
         }
     }
 
+    /// The block that has the bytes, and their position in its text; `None` if they are text.
+    pub(super) fn place(&self) -> Option<(Arc<Block>, u32)> {
+        match &*self.lock() {
+            Place::Text(_) => None,
+            Place::In(block, at) => Some((block.clone(), *at)),
+        }
+    }
+
     /// Moves the bytes into a block whose text has them from that position on.
     pub(super) fn move_into(&self, block: Arc<Block>, at: u32) {
         let before = std::mem::replace(&mut *self.lock(), Place::In(block, at));
@@ -47,6 +55,13 @@ impl ObjectBytes {
 
     fn lock(&self) -> MutexGuard<'_, Place> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<(Arc<Block>, u32)> for ObjectBytes {
+    /// In the text of the block, from that position on.
+    fn from((block, at): (Arc<Block>, u32)) -> Self {
+        Self(Mutex::new(Place::In(block, at)))
     }
 }
 

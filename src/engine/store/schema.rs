@@ -156,6 +156,20 @@ impl Schema {
         self.interner.share_selectable(Selectable { labels, fields })
     }
 
+    /// The same with the values that an object has of the fields that are not in the key. `None` if these are not as
+    /// many as the schema has.
+    pub(super) fn selectable_again<'a>(
+        &self,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        values: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Option<Arc<Selectable>> {
+        let expected = self.places.iter().filter(|place| matches!(place, FieldPlace::Value(_))).count();
+        let is_complete = values.len() == expected;
+        let labels = labels.map(|(key, value)| (self.interner.share(key), self.interner.share(value))).collect();
+        let fields = values.map(|value| self.interner.share(value)).collect();
+        is_complete.then(|| self.interner.share_selectable(Selectable { labels, fields }))
+    }
+
     /// Where objects have the value of a field; `None` if it is not known to be selectable.
     pub fn place(&self, label: &str) -> Option<FieldPlace> {
         let position = self.fields.iter().position(|field| &*field.label == label)?;

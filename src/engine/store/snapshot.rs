@@ -27,15 +27,15 @@ pub struct Snapshot {
 impl Snapshot {
     pub(super) fn from_objects(version: ResourceVersion, objects: &Objects, budget: StoreBudget) -> Self {
         let mut snapshot = Self { version, leaves: OrdMap::new(), len: 0, bytes: 0, budget };
-        for run in objects.as_slice().chunk_by(|a, b| a.key.namespace() == b.key.namespace()) {
-            for (number, chunk) in run.chunks(Leaf::LEN_MAX * 3 / 4).enumerate() {
-                let first = &chunk[0].key;
-                let bound = if number == 0 { first_bound(first.as_str()).into() } else { first.as_str().into() };
-                let leaf = Leaf::new(chunk.to_vec(), snapshot.budget.clone());
-                snapshot.len += chunk.len();
-                snapshot.bytes += leaf.bytes();
-                snapshot.leaves.insert(bound, Arc::new(leaf));
-            }
+        let mut before = None;
+        for leaf in objects.leaves(&snapshot.budget) {
+            let first = &leaf.objects()[0].key;
+            let is_next = before.is_some_and(|before: ObjectKey| before.namespace() == first.namespace());
+            let bound = if is_next { first.as_str().into() } else { first_bound(first.as_str()).into() };
+            before = Some(first.clone());
+            snapshot.len += leaf.objects().len();
+            snapshot.bytes += leaf.bytes();
+            snapshot.leaves.insert(bound, Arc::new(leaf));
         }
         snapshot
     }

@@ -33,7 +33,7 @@ pub fn store(
     limits: HistoryLimits,
 ) -> (Writer, Reader) {
     let newest = Snapshot::from_objects(version, objects, schema.budget().clone());
-    schema.budget().charge(newest.bytes() + newest.len() * OBJECT_BYTES);
+    schema.budget().charge(objects.kept_bytes() + newest.len() * OBJECT_BYTES);
     let state = State { history: History::new(newest.clone(), limits, Instant::now()), newest, last_change: version };
     let shared = Arc::new(Shared { schema, state: RwLock::new(state), progress: watch::Sender::new(version) });
     (Writer(shared.clone()), Reader(shared))

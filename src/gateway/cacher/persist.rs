@@ -12,7 +12,6 @@ use tokio::time::{Instant, sleep};
 use super::{cachers::Shared, entry::Entry, instance::Instance, store_key::StoreKey};
 use crate::persist::StateFile;
 use base::apimachinery::ResourceVersion;
-use engine::encode::Form;
 
 /// How often the state of a store is written if it has moved on: more often than API servers forget changes.
 const EVERY: Duration = Duration::from_secs(30);
@@ -60,8 +59,7 @@ impl Shared {
                 continue;
             }
             let began = Instant::now();
-            let form = Form::Whole(instance.schema().shape.clone());
-            file.write(state, form, instance.envelope.clone(), provenance).await;
+            file.write(state, instance.reader.schema().clone(), provenance).await;
             written = Some((Arc::downgrade(&instance), now, began));
             pause = EVERY.max(began.elapsed() * PAUSE_TIMES);
         }

@@ -1,33 +1,35 @@
-//! The file of one state: what it is of, and a list of all objects in gzip.
+//! The file of one state: what it is of, and all objects, packed ([`engine::store::unpack`]).
 //!
 //! A line with the version of the format; the length of the description as four bytes, least significant first; the
-//! description in JSON; its CRC-32; one gzip member up to the end of the file, which has a checksum itself. So a byte
-//! that was damaged is noticed wherever it is.
+//! description in JSON; its CRC-32; and records up to the end of the file, each behind its length and its CRC-32. The
+//! first one says how many objects follow. So a byte that was damaged, or is missing, is noticed wherever it is.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, BufRead, BufReader, Read, Write},
 };
 
 use bytes::Bytes;
-use flate2::bufread::GzDecoder;
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use base::apimachinery::{Provenance, ResourceVersion};
 use engine::{
-    encode::{Form, GzipMember, ListEnvelope, ListPosition, stored},
+    encode::packed,
     reflector::{ByteStream, Failure},
-    store::Snapshot,
+    store::{PackedHead, Schema, Snapshot},
 };
 
-const FORMAT: &[u8] = b"kube-fanout state 2\n";
+/// Another number with every change of what is kept of an object, or of how it is read from the object's bytes.
+const FORMAT: &[u8] = b"kube-fanout state 3\n";
 /// The maximum length of a description in bytes.
 const DESCRIPTION_MAX: usize = 16 << 10;
-/// The number of bytes that are inflated at a time.
-const PIECE: usize = 512 << 10;
-/// The maximum number of bytes of an inflated list: that of a list of upstream.
-const BYTES_MAX: u64 = 4 << 30;
+/// The number of bytes that are read at a time.
+const AHEAD: usize = 512 << 10;
+/// The maximum number of bytes of a record: far more than the largest object takes.
+const RECORD_MAX: u32 = 64 << 20;
 
 /// What a state is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,75 +95,90 @@ fn damaged(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// Writes a list of the whole state.
-pub(super) fn write_list(file: &mut impl Write, state: &Snapshot, form: &Form, list: &ListEnvelope) -> io::Result<()> {
-    let cannot = || io::Error::other("the objects cannot be written in their own form");
-    let lengths = state.leaves().map(|leaf| form.leaf_items_len(leaf));
-    let length = lengths.sum::<Option<usize>>().ok_or_else(cannot)?;
-    let position = ListPosition::of(state.version());
-    let mut member = GzipMember::default();
-    file.write_all(&GzipMember::header())?;
-    file.write_all(&member.append(&stored(&list.head(&position, length))))?;
-    for (number, leaf) in state.leaves().enumerate() {
-        let items = form.deflated_leaf_once(leaf).map_err(|_| cannot())?;
-        let is_separated = number > 0 && form.separator_len() > 0;
-        file.write_all(&if is_separated { member.next_item(&items) } else { member.first_item(&items) })?;
+/// Writes the whole state: a record of its head, and one of each run of objects.
+pub(super) fn write_state(file: &mut impl Write, state: &Snapshot, schema: &Schema) -> io::Result<()> {
+    write_record(file, &PackedHead::new(state, schema).encode_to_vec())?;
+    for leaf in state.leaves() {
+        let runs = packed(leaf, &schema.shape).ok_or_else(|| io::Error::other("an object is too large"))?;
+        runs.iter().try_for_each(|run| write_record(file, run))?;
     }
-    file.write_all(&member.append(&stored(&list.tail(&position, length))))?;
-    file.write_all(&member.end())
+    Ok(())
 }
 
-/// A list, as it is inflated: a piece ahead of its reader.
+/// Its length, its checksum, and itself.
+fn write_record(file: &mut impl Write, record: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(record.len()).ok().filter(|length| *length <= RECORD_MAX);
+    let length = length.ok_or_else(|| io::Error::other("an object is too large"))?;
+    file.write_all(&[&length.to_le_bytes()[..], &crc32fast::hash(record).to_le_bytes(), record].concat())
+}
+
+/// The records of a state, as they are read: some ahead of their reader.
 #[derive(Debug)]
-pub struct KeptList {
+pub struct KeptState {
+    records: VecDeque<Bytes>,
     /// `None` once it was read, or cannot be read.
-    next: Option<JoinHandle<ReadPiece>>,
-    left: u64,
+    next: Option<JoinHandle<ReadAhead>>,
 }
 
-/// What follows, if anything does, and the next bytes: none at the end.
-type ReadPiece = (Option<GzDecoder<BufReader<File>>>, io::Result<Bytes>);
+/// What follows, if anything does, and the next records: none at the end.
+type ReadAhead = (Option<BufReader<File>>, io::Result<VecDeque<Bytes>>);
 
-impl KeptList {
-    /// The list in the rest of a file. Within a runtime.
+impl KeptState {
+    /// The state in the rest of a file. Within a runtime.
     pub(super) fn new(file: BufReader<File>) -> Self {
-        let decoder = GzDecoder::new(file);
-        Self { next: Some(spawn_blocking(move || read_piece(decoder))), left: BYTES_MAX }
+        Self { records: VecDeque::new(), next: Some(spawn_blocking(move || read_ahead(file))) }
     }
 }
 
-impl ByteStream for KeptList {
+impl ByteStream for KeptState {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
-        let (decoder, piece) = self.next.take()?.await.unwrap_or_else(|_| (None, Err(broken())));
-        let piece = match piece {
-            Ok(piece) => piece,
+        if let Some(record) = self.records.pop_front() {
+            return Some(Ok(record));
+        }
+        let (file, records) = self.next.take()?.await.unwrap_or_else(|_| (None, Err(damaged("it cannot be read"))));
+        self.next = file.map(|file| spawn_blocking(move || read_ahead(file)));
+        match records {
+            Ok(records) => self.records = records,
             Err(error) => {
                 tracing::debug!(%error, "a kept state cannot be read");
                 return Some(Err(Failure::Unavailable));
             }
-        };
-        let Some(left) = self.left.checked_sub(piece.len() as u64) else { return Some(Err(Failure::Unavailable)) };
-        self.left = left;
-        self.next = decoder.map(|decoder| spawn_blocking(move || read_piece(decoder)));
-        Some(piece).filter(|piece| !piece.is_empty()).map(Ok)
+        }
+        self.records.pop_front().map(Ok)
     }
 }
 
-fn broken() -> io::Error {
-    damaged("it is damaged")
+fn read_ahead(mut file: BufReader<File>) -> ReadAhead {
+    let (mut records, mut bytes) = (VecDeque::new(), 0);
+    while bytes < AHEAD {
+        match read_record(&mut file) {
+            Ok(Some(record)) => {
+                bytes += record.len();
+                records.push_back(record);
+            }
+            Ok(None) => return (None, Ok(records)),
+            Err(error) => return (None, Err(error)),
+        }
+    }
+    (Some(file), Ok(records))
 }
 
-fn read_piece(mut decoder: GzDecoder<BufReader<File>>) -> ReadPiece {
-    let mut piece = Vec::with_capacity(PIECE);
-    match decoder.by_ref().take(PIECE as u64).read_to_end(&mut piece) {
-        Ok(0) => match decoder.into_inner().fill_buf() {
-            Ok([]) => (None, Ok(Bytes::new())),
-            Ok(_) => (None, Err(damaged("something follows the list"))),
-            Err(error) => (None, Err(error)),
-        },
-        Ok(_) => (Some(decoder), Ok(piece.into())),
-        Err(error) => (None, Err(error)),
+/// `None` at the end of the file.
+fn read_record(file: &mut impl BufRead) -> io::Result<Option<Bytes>> {
+    if file.fill_buf()?.is_empty() {
+        return Ok(None);
     }
+    let (mut length, mut checksum) = ([0; 4], [0; 4]);
+    file.read_exact(&mut length)?;
+    file.read_exact(&mut checksum)?;
+    let length = u32::from_le_bytes(length);
+    if length > RECORD_MAX {
+        return Err(damaged("a record is too long"));
+    }
+    let mut record = Vec::new();
+    file.take(length.into()).read_to_end(&mut record)?;
+    let is_whole = record.len() as u64 == u64::from(length) && crc32fast::hash(&record) == u32::from_le_bytes(checksum);
+    if is_whole { Ok(Some(record.into())) } else { Err(damaged("a record is damaged")) }
 }
 
 #[cfg(test)]
@@ -172,8 +189,11 @@ mod tests {
         time::Duration,
     };
 
-    use base::apimachinery::GroupVersionResource;
-    use engine::store::{HistoryLimits, Object, Objects, Schema, Shape, store};
+    use base::apimachinery::{FieldSource, SelectableField};
+    use engine::{
+        encode::compress,
+        store::{HistoryLimits, Object, Objects, Shape, store, unpack},
+    };
 
     use super::*;
 
@@ -182,62 +202,86 @@ mod tests {
         Description::new("pods.v1 of a".into(), 1_700_000_000, ResourceVersion::new(200).unwrap(), provenance)
     }
 
-    fn written(shape: Shape) -> Vec<u8> {
-        let schema = Arc::new(Schema::new(shape.clone(), Vec::new()));
+    fn schema(shape: &Shape) -> Arc<Schema> {
+        let source = FieldSource::Path { path: ["spec".into()].into(), absent: "" };
+        Arc::new(Schema::new(shape.clone(), vec![SelectableField { label: "spec".into(), source }]))
+    }
+
+    /// Some of the leaves are compressed already.
+    fn written(schema: &Arc<Schema>) -> Vec<u8> {
         let object = |number: u64| {
-            let metadata = format!(r#"{{"name":"n{number:03}","resourceVersion":"{}"}}"#, number + 1);
+            let labels = format!(r#"{{"app":"a{}"}}"#, number % 7);
+            let version = number + 1;
+            let metadata = format!(r#"{{"labels":{labels},"name":"n{number:03}","resourceVersion":"{version}"}}"#);
             let json = format!(r#"{{"kind":"A","apiVersion":"b/v1","metadata":{metadata},"spec":"{number}"}}"#);
-            Arc::new(Object::from_event(json.into(), &schema).unwrap())
+            Arc::new(Object::from_event(json.into(), schema).unwrap())
         };
         let objects = Objects::new((0..100).map(object).collect()).unwrap();
         let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 8 << 20 };
         let (_writer, reader) = store(schema.clone(), &objects, ResourceVersion::new(200).unwrap(), limits);
-        let list = ListEnvelope::new("AList", &GroupVersionResource::new("b", "v1", "as"), &shape);
+        let state = reader.snapshot();
+        state.leaves().step_by(2).for_each(|leaf| compress(leaf, &schema.shape));
         let mut file = Vec::new();
         description().write(&mut file).unwrap();
-        write_list(&mut file, &reader.snapshot(), &Form::Whole(shape), &list).unwrap();
+        write_state(&mut file, &state, schema).unwrap();
         file
     }
 
-    async fn read(bytes: &[u8]) -> Result<(Description, Vec<u8>), String> {
+    /// What the file is of, and each object with what selectors compare.
+    async fn read(bytes: &[u8], schema: &Schema) -> Result<(Description, Vec<String>), String> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file.seek(SeekFrom::Start(0)).unwrap();
         let mut file = BufReader::new(file);
         let description = Description::read(&mut file).map_err(|error| error.to_string())?;
-        let (mut list, mut text) = (KeptList::new(file), Vec::new());
-        while let Some(piece) = list.next().await {
-            text.extend_from_slice(&piece.map_err(|failure| format!("{failure:?}"))?);
+        let (mut state, mut records) = (KeptState::new(file), Vec::new());
+        while let Some(record) = state.next().await {
+            records.push(record.map_err(|failure| format!("{failure:?}"))?);
         }
-        Ok((description, text))
+        let (head, runs) = records.split_first().ok_or("no head")?;
+        let head = PackedHead::read(head).map_err(|error| error.to_string())?;
+        let runs: Result<Vec<_>, _> = runs.iter().map(|run| unpack(run, schema)).collect();
+        let objects: Vec<_> = runs.map_err(|error| error.to_string())?.into_iter().flatten().collect();
+        if !head.is_of(schema) || head.objects() != objects.len() as u64 || head.version() != description.version() {
+            return Err("another state".to_owned());
+        }
+        let place = schema.place("spec").unwrap();
+        let text = |object: Arc<Object>| {
+            let (key, labels, field) = (object.key.as_str(), object.labels(), object.field(place));
+            format!("{key} {} {labels:?} {field} {}", object.version, String::from_utf8_lossy(&object.tail()))
+        };
+        Ok((description, objects.into_iter().map(text).collect()))
     }
 
     #[tokio::test]
     async fn what_is_written_is_read() {
         for shape in [Shape::typed("A", "b/v1"), Shape::Custom] {
-            let (read_of, text) = read(&written(shape)).await.unwrap();
-            assert_eq!(read_of, description());
-            let list: serde_json::Value = serde_json::from_slice(&text).unwrap();
-            assert_eq!((&list["kind"], &list["metadata"]["resourceVersion"]), (&"AList".into(), &"200".into()));
-            assert_eq!(list["items"].as_array().unwrap().len(), 100);
-            assert_eq!(list["items"][99]["spec"], "99");
+            let schema = schema(&shape);
+            let (read_of, objects) = read(&written(&schema), &schema).await.unwrap();
+            assert_eq!((read_of, objects.len()), (description(), 100));
+            let last = &objects[99];
+            assert!(last.starts_with("n099 100 ") && last.contains(r#"("app", "a1")"#), "{last}");
+            assert!(last.contains(" 99 ") && last.ends_with(r#","spec":"99"}"#), "{last}");
         }
+        let [one, other] = [Shape::Custom, Shape::typed("A", "b/v1")].map(|shape| schema(&shape));
+        assert!(read(&written(&one), &other).await.is_err());
     }
 
     #[tokio::test]
     async fn a_damaged_byte_changes_nothing_that_is_read() {
-        let whole = written(Shape::Custom);
-        let expected = read(&whole).await.unwrap();
+        let schema = schema(&Shape::Custom);
+        let whole = written(&schema);
+        let expected = read(&whole, &schema).await.unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << (at % 8);
-            if let Ok(read) = read(&damaged).await {
+            if let Ok(read) = read(&damaged, &schema).await {
                 assert!(read == expected, "byte {at}");
             }
         }
         for length in (0..whole.len()).step_by(7) {
-            assert!(read(&whole[..length]).await.is_err(), "{length} bytes");
+            assert!(read(&whole[..length], &schema).await.is_err(), "{length} bytes");
         }
-        assert!(read(&[&whole[..], b"x"].concat()).await.is_err());
+        assert!(read(&[&whole[..], b"x"].concat(), &schema).await.is_err());
     }
 }

@@ -33,14 +33,13 @@ use base::{
     telemetry::{limit_reached, show_limit, state_persisted},
 };
 use engine::{
-    encode::{Form, ListEnvelope},
     reflector::PeerOutcome,
-    store::Snapshot,
+    store::{Schema, Snapshot},
 };
 
-use file::{Description, write_list};
+use file::{Description, write_state};
 
-pub use file::KeptList;
+pub use file::KeptState;
 pub use sources::Sources;
 
 const SUFFIX: &str = ".state";
@@ -78,7 +77,7 @@ struct Shared {
 pub enum PersistError {
     #[error("cannot use {}: this user has to be able to create it, and files in it", .0.display())]
     Io(PathBuf, #[source] io::Error),
-    #[error("others may read {}: remove it, or give it to the gateway's user with mode 0700", .0.display())]
+    #[error("others may read {}, or own it: remove it, or give it to the gateway's user with mode 0700", .0.display())]
     Exposed(PathBuf),
     #[error("another gateway uses {}: each needs a folder of its own", .0.display())]
     InUse(PathBuf),
@@ -175,9 +174,9 @@ impl StateFile {
     }
 
     /// Replaces what is kept of the store, in its turn. A failure is logged.
-    pub async fn write(&self, state: Snapshot, form: Form, list: ListEnvelope, provenance: Provenance) {
+    pub async fn write(&self, state: Snapshot, schema: Arc<Schema>, provenance: Provenance) {
         let (shared, file) = (self.states.0.clone(), self.clone());
-        let written = spawn_blocking(move || file.write_now(&state, &form, &list, provenance)).await;
+        let written = spawn_blocking(move || file.write_now(&state, &schema, provenance)).await;
         let (outcome, error) = match written {
             Ok(Ok(())) => ("written", None),
             Ok(Err(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
@@ -199,7 +198,7 @@ impl StateFile {
         }
     }
 
-    fn write_now(&self, state: &Snapshot, form: &Form, list: &ListEnvelope, provenance: Provenance) -> io::Result<()> {
+    fn write_now(&self, state: &Snapshot, schema: &Schema, provenance: Provenance) -> io::Result<()> {
         let shared = &self.states.0;
         let _changing = shared.changing();
         let others: u64 = shared.sizes().iter().filter(|(name, _)| **name != self.name).map(|(_, bytes)| bytes).sum();
@@ -213,7 +212,7 @@ impl StateFile {
             let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&begun)?;
             let mut file = BufWriter::with_capacity(256 << 10, Bounded { file, room });
             Description::new(self.store.clone(), seconds_now(), state.version(), provenance).write(&mut file)?;
-            write_list(&mut file, state, form, list)?;
+            write_state(&mut file, state, schema)?;
             let Bounded { file, room } = file.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.sync_all()?;
             fs::rename(&begun, shared.path(&self.name, SUFFIX))?;
@@ -227,8 +226,8 @@ impl StateFile {
         written.map(drop)
     }
 
-    /// What is kept of the store, if it can be read and is not too old: what it is of, its version, and the list.
-    pub(super) async fn open(&self) -> Option<(Provenance, ResourceVersion, KeptList)> {
+    /// What is kept of the store, if it can be read and is not too old: what it is of, its version, and its records.
+    pub(super) async fn open(&self) -> Option<(Provenance, ResourceVersion, KeptState)> {
         let file = self.clone();
         let opened = spawn_blocking(move || file.open_now()).await.unwrap_or_else(|error| Err(io::Error::other(error)));
         match opened {
@@ -242,7 +241,7 @@ impl StateFile {
         }
     }
 
-    fn open_now(&self) -> io::Result<(Provenance, ResourceVersion, KeptList)> {
+    fn open_now(&self) -> io::Result<(Provenance, ResourceVersion, KeptState)> {
         let shared = &self.states.0;
         let mut file = BufReader::with_capacity(256 << 10, File::open(shared.path(&self.name, SUFFIX))?);
         let description = Description::read(&mut file)?;
@@ -254,7 +253,7 @@ impl StateFile {
             return Err(io::Error::other("it is older than cache.persist.maxAge, or the clock was set back"));
         }
         let version = description.version().ok_or_else(|| io::Error::other("it has no version"))?;
-        Ok((description.provenance(), version, KeptList::new(file)))
+        Ok((description.provenance(), version, KeptState::new(file)))
     }
 
     /// Logs what came of the kept state.

@@ -8,7 +8,7 @@ use std::sync::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{KeptList, StateFile};
+use super::{KeptState, StateFile};
 use crate::{
     peers::{PeerAnswer, ResourcePeers},
     upstream::Upstream,
@@ -39,10 +39,10 @@ pub enum Origin {
     Peer(usize),
 }
 
-/// A list of one of them.
+/// A list of a peer, or the records of the kept state.
 #[derive(Debug)]
 pub enum SourceList {
-    Kept(KeptList),
+    Kept(KeptState),
     Peer(PeerAnswer),
 }
 
@@ -52,11 +52,11 @@ impl Sources {
     }
 
     /// The kept state and its version, once.
-    async fn open_kept(&self, expected: &Provenance) -> Option<(ResourceVersion, KeptList)> {
+    async fn open_kept(&self, expected: &Provenance) -> Option<(ResourceVersion, KeptState)> {
         let file = self.kept.as_ref().filter(|_| !self.is_given.swap(true, Relaxed))?;
-        let (provenance, version, list) = file.open().await?;
+        let (provenance, version, state) = file.open().await?;
         match difference(&provenance, expected) {
-            None => Some((version, list)),
+            None => Some((version, state)),
             Some(outcome) => {
                 self.note(Origin::Kept(version), outcome);
                 None
@@ -90,8 +90,8 @@ impl Peers for Sources {
     }
 
     async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(Origin, SourceList)> {
-        if let Some((version, list)) = self.open_kept(expected).await {
-            return Some((Origin::Kept(version), SourceList::Kept(list)));
+        if let Some((version, state)) = self.open_kept(expected).await {
+            return Some((Origin::Kept(version), SourceList::Kept(state)));
         }
         let (peer, answer) = self.peers.list(not_older_than, expected).await?;
         Some((Origin::Peer(peer), SourceList::Peer(answer)))
@@ -119,7 +119,7 @@ impl Peers for Sources {
 impl ByteStream for SourceList {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         match self {
-            Self::Kept(list) => list.next().await,
+            Self::Kept(state) => state.next().await,
             Self::Peer(answer) => answer.next().await,
         }
     }
