@@ -20,8 +20,8 @@ const LIST_BYTES_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(5)..=Du
 const COMPRESS_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
 /// Space for the largest objects (about 1.5 MiB each), and a few others.
 const BYTES: RangeInclusive<u64> = 16 << 20..=u64::MAX;
-/// One answer takes a third at most: the largest one of an API server without definitions fits into the minimum.
-const DISCOVERY_BYTES: RangeInclusive<u64> = 3 << 20..=1 << 30;
+/// One answer takes a third at most: the largest page of OpenAPI of an API server itself is 1.6 MB in JSON.
+const DISCOVERY_BYTES: RangeInclusive<u64> = 6 << 20..=1 << 30;
 /// A client that reconnects needs some seconds; after a day no client resumes.
 const HISTORY_AGE: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
 /// Space for a few changes of the largest objects (about 1.5 MiB each).
@@ -186,7 +186,8 @@ impl CacheConfig {
              32 KiB for each of `limits.connections`; no limit without one",
         );
         fields.value("bytes", text, &mut self.bytes, &Maybe(Size(BYTES)));
-        let text = "what the kept answers to discovery and OpenAPI may take besides, one of them a third of it";
+        let text = "what the kept answers to discovery and OpenAPI may take beside `cache.bytes`, one of them a third \
+                    of it; at most `1Gi`, see the chapter `sizing`";
         fields.value("discoveryBytes", about(text), &mut self.discovery_bytes, &Size(DISCOVERY_BYTES));
         fields.section("history", |fields| self.history.fields(fields));
         let text = "whether watches continue when upstream no longer has the changes after their version, see the \

@@ -52,13 +52,15 @@ const UPSTREAM_AWAY: &str = "upstream_away";
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Stages>);
 
-/// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode.
+/// How clients are admitted, authenticated, authorized and forwarded: all four for the same mode; and what is kept of
+/// the answers that they get.
 #[derive(Clone, Debug)]
 pub struct Clients {
     pub host_check: HostCheck,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub forward: Forward,
+    pub discovery: KeptDiscovery,
 }
 
 /// The stages that a request goes through.
@@ -90,8 +92,7 @@ pub(super) struct RequestContext {
 
 impl Gateway {
     /// Accepts the requests that the `host_check` of `clients` allows. Answers those of permitted clients from
-    /// `cachers` where it can, and forwards the others, of which answers to discovery are kept, `discovery_bytes` in
-    /// all. Finished requests are reported to `journal`.
+    /// `cachers` where it can, and forwards the others. Finished requests are reported to `journal`.
     pub fn new(
         clients: Clients,
         accounts: Accounting,
@@ -99,12 +100,10 @@ impl Gateway {
         cachers: Cachers,
         settings: Settings,
         journal: Journal,
-        discovery_bytes: u64,
     ) -> Self {
-        let Clients { host_check, authenticator, authorizer, forward } = clients;
+        let Clients { host_check, authenticator, authorizer, forward, discovery } = clients;
         let permission = Permission { authenticator, authorizer };
         let turns = ReadConcurrency::default();
-        let discovery = KeptDiscovery::new(cachers.upstream().clone(), discovery_bytes);
         Self(Arc::new(Stages {
             host_check,
             permission,

@@ -24,5 +24,6 @@ pub use accounting::Accounting;
 pub use body::Body;
 pub use handle::{Clients, Gateway};
 pub use host_check::HostCheck;
+pub use kept_discovery::KeptDiscovery;
 pub use request_record::Journal;
 pub use settings::Settings;

@@ -7,7 +7,7 @@ use crate::{
     authz::{self, Authorizer},
     connector::Connector,
     forward::{Assertion, Forward},
-    handler::{Clients, HostCheck},
+    handler::{Clients, HostCheck, KeptDiscovery},
     upstream::Upstream,
 };
 use base::{
@@ -27,6 +27,7 @@ pub(super) async fn clients(
     shares: Shares,
     tasks: &Tasks,
 ) -> Result<(Clients, Vec<Upstream>), RunError> {
+    let discovery = KeptDiscovery::new(upstream.clone(), config.cache.discovery_bytes);
     let delegated = match &config.clients {
         ClientsConfig::Trusted(_) => {
             let clients = Clients {
@@ -34,6 +35,7 @@ pub(super) async fn clients(
                 authenticator: Authenticator::trusted(),
                 authorizer: Authorizer::trusted(),
                 forward: Forward::trusted(connector.as_gateway(), tasks.clone()),
+                discovery,
             };
             return Ok((clients, Vec::new()));
         }
@@ -51,6 +53,7 @@ pub(super) async fn clients(
         authenticator: authenticator(delegated, token_reviewer, tasks).await?,
         authorizer: authorizer(delegated, access_reviewer, tasks),
         forward: forward(delegated, connector, shares, tasks).await?,
+        discovery,
     };
     Ok((clients, others))
 }

@@ -158,8 +158,7 @@ async fn run_following(
         tracer: tracer(config, access, &tasks),
     };
     let journal = Journal::new(settings.clone(), top_clients.clone(), reloaded.tracer.clone());
-    let gateway =
-        Gateway::new(clients, accounts, room, cachers.clone(), settings, journal, config.cache.discovery_bytes);
+    let gateway = Gateway::new(clients, accounts, room, cachers.clone(), settings, journal);
     begin(&cachers, config);
     let (in_effect, current) = watch::channel(InEffect::new(config.clone()));
     let file = reloads.as_ref().map(|reloads| reloads.file.path().to_owned());

@@ -15,7 +15,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::Question;
+use super::{BYTES, Question};
+use base::telemetry::limit_reached;
 
 /// How long a client waits for the answer that another one gets, and has the place to itself: longer than upstream
 /// takes for its largest document, shorter than people take notice of. The other one may be slow, or not allowed.
@@ -39,6 +40,15 @@ struct Place {
     taken: Instant,
     /// Closed when the client gives its place up.
     ended: watch::Receiver<()>,
+    /// Whether the one before was too slow: then nobody waits again, and each client may take the place.
+    is_contested: bool,
+}
+
+impl Place {
+    /// How long it is waited for.
+    fn left(&self) -> Duration {
+        if self.is_contested { Duration::ZERO } else { WAIT_MAX.saturating_sub(self.taken.elapsed()) }
+    }
 }
 
 /// The place of the client whose answer is copied. Those that wait go on once it is dropped.
@@ -63,24 +73,33 @@ impl Copies {
     /// there is no room.
     pub(super) async fn join(&self, question: &Question) -> Option<Copying> {
         let other = self.under_way().get(question).cloned();
-        if let Some(Place { mut ended, .. }) = other
-            && timeout(WAIT_MAX, ended.changed()).await.is_ok()
+        if let Some(mut other) = other
+            && !other.left().is_zero()
+            && timeout(other.left(), other.ended.changed()).await.is_ok()
         {
             return None;
         }
         self.begin(question)
     }
 
-    /// The same without a wait: `None` if another client has had the place for less than [`WAIT_MAX`].
+    /// The same without a wait: `None` if another client has the place that is still waited for.
     pub(super) fn begin(&self, question: &Question) -> Option<Copying> {
         let mut under_way = self.under_way();
-        let is_free = match under_way.get(question) {
-            Some(other) => other.taken.elapsed() >= WAIT_MAX,
-            None => under_way.len() < COPIED_AT_ONCE,
+        let is_contested = under_way.contains_key(question);
+        if under_way.get(question).is_some_and(|other| !other.left().is_zero()) {
+            return None;
+        }
+        if !is_contested && under_way.len() >= COPIED_AT_ONCE {
+            under_way.retain(|_, place| !place.left().is_zero());
+        }
+        let has_place = is_contested || under_way.len() < COPIED_AT_ONCE;
+        let room = self.room.clone().try_acquire_owned().ok().filter(|_| has_place);
+        let Some(room) = room else {
+            limit_reached(BYTES);
+            return None;
         };
-        let room = self.room.clone().try_acquire_owned().ok().filter(|_| is_free)?;
         let (end, ended) = watch::channel(());
-        under_way.insert(question.clone(), Place { taken: Instant::now(), ended });
+        under_way.insert(question.clone(), Place { taken: Instant::now(), ended, is_contested });
         Some(Copying { copies: self.clone(), question: question.clone(), end, room, body: Vec::new() })
     }
 
@@ -146,13 +165,16 @@ mod tests {
         let slow = copies.join(&question(1)).await.unwrap();
         let next = copies.join(&question(1)).await.unwrap();
         drop(slow);
-        assert!(copies.begin(&question(1)).is_none(), "the next one has the place");
+        // However many slow clients follow.
+        let others = [(); 3].map(|()| copies.join(&question(1)).now_or_never().flatten().unwrap());
         drop(next);
-        assert!(copies.begin(&question(1)).is_some());
+        assert_eq!(copies.under_way().len(), 1);
+        drop(others);
         assert!(copies.under_way().is_empty());
+        assert!(copies.begin(&question(1)).is_some());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn copies_are_bounded_in_number_and_bytes() {
         let copies = Copies::new(8 << 10, 5 << 10);
         let [mut one, mut two] = [1, 2].map(|number| copies.begin(&question(number)).unwrap());
@@ -165,7 +187,10 @@ mod tests {
         let many = Copies::new(1 << 20, 1 << 20);
         let all: Vec<_> = (0..COPIED_AT_ONCE).map(|number| many.begin(&question(number)).unwrap()).collect();
         assert!(many.begin(&question(COPIED_AT_ONCE)).is_none());
-        drop(all);
+        // Slow ones take no place of others.
+        tokio::time::advance(WAIT_MAX).await;
         assert!(many.begin(&question(COPIED_AT_ONCE)).is_some());
+        drop(all);
+        assert!(many.under_way().is_empty());
     }
 }

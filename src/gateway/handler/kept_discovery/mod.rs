@@ -37,8 +37,8 @@ const PART: u64 = 3;
 const BYTES: &str = "discovery_bytes";
 /// The maximum number of bytes of a question.
 const QUESTION_MAX: usize = 1 << 10;
-/// The only parameters, which client-go sends: of all questions, and of pages of OpenAPI. With others, clients could
-/// fill the space for answers.
+/// The only parameters, which client-go and kubectl send: of all questions, and of pages of OpenAPI. With others,
+/// clients could fill the space for answers.
 const PARAMETERS: [&str; 2] = [TIMEOUT, "hash="];
 const TIMEOUT: &str = "timeout=";
 /// Headers of proxies: the API server looks for the client's address in them, on which the lists of API groups depend.
@@ -56,8 +56,9 @@ const KEPT: [HeaderName; 7] = [
     header::X_CONTENT_TYPE_OPTIONS,
 ];
 /// What else lets an answer have no body, a part of it, or headers for one web page.
-const CONDITIONS: [HeaderName; 5] =
-    [header::RANGE, header::IF_MODIFIED_SINCE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::ORIGIN];
+const CONDITIONS: [HeaderName; 4] = [header::RANGE, header::IF_MATCH, header::IF_UNMODIFIED_SINCE, header::ORIGIN];
+/// Headers of a client that has an answer already.
+const CACHED: [HeaderName; 2] = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
 /// What an answer takes besides its body and its question, in bytes.
 const OVERHEAD: usize = 1 << 10;
 /// How long an answer is of use: definitions that came later are missing in it.
@@ -71,7 +72,7 @@ const STARTING_MAX: Duration = Duration::from_secs(60);
 
 /// The last answers. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct KeptDiscovery {
+pub struct KeptDiscovery {
     answers: Arc<Cache<Question, Arc<Answer>, ByBytes>>,
     /// Which tokens were given what is at which paths.
     grants: Arc<TtlCache<[u8; 32], ()>>,
@@ -107,6 +108,8 @@ pub(super) struct AskedDiscovery {
     copying: Option<Copying>,
     at: Instant,
     if_none_match: Option<HeaderValue>,
+    /// Whether the client may need no body.
+    has_own: bool,
     asker: Asker,
 }
 
@@ -149,7 +152,7 @@ pub(super) struct KeepingDiscovery {
 
 impl KeptDiscovery {
     /// All answers together take at most `bytes`.
-    pub(super) fn new(upstream: Upstream, bytes: u64) -> Self {
+    pub fn new(upstream: Upstream, bytes: u64) -> Self {
         // One shard: an answer must fit into its shard's part.
         let options = OptionsBuilder::new().estimated_items_capacity(64).weight_capacity(bytes).shards(1).build();
         let options = options.expect("both capacities are given");
@@ -171,7 +174,7 @@ impl KeptDiscovery {
         let (uri, headers) = (request.uri(), request.headers());
         if request.method() != Method::GET
             || !is_discovery(uri.path())
-            || !uri.query().is_none_or(has_usual_parameter)
+            || !uri.query().is_none_or(has_usual_parameters)
             || !is_plain(headers)
         {
             return None;
@@ -183,16 +186,17 @@ impl KeptDiscovery {
             None => Asker::Other,
         };
         // The answer does not depend on the time that the client has for it.
-        let asked = uri.query().filter(|query| !query.starts_with(TIMEOUT));
-        let mut question = [uri.path(), asked.unwrap_or_default()].join("?").into_bytes();
+        let asked: Vec<_> = parameters(uri.query().unwrap_or_default()).filter(|it| !it.starts_with(TIMEOUT)).collect();
+        let mut question = [uri.path(), &asked.join("&")].join("?").into_bytes();
         for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
             question.push(b'\n');
             question.extend_from_slice(headers.get(name).map_or(&[], HeaderValue::as_bytes));
         }
         let (at, if_none_match) = (Instant::now(), headers.get(header::IF_NONE_MATCH).cloned());
         let is_short = question.len() <= QUESTION_MAX;
+        let has_own = CACHED.iter().any(|name| headers.contains_key(name));
         let (kept, question) = (self.clone(), question.into());
-        is_short.then(|| AskedDiscovery { kept, question, copying: None, at, if_none_match, asker })
+        is_short.then(|| AskedDiscovery { kept, question, copying: None, at, if_none_match, has_own, asker })
     }
 
     fn insert(&self, question: &Question, answer: Answer) {
@@ -255,7 +259,7 @@ impl AskedDiscovery {
 
     /// Before upstream is asked: waits for the answer that another client is given, if there is none yet.
     pub(super) async fn joined(mut self) -> Self {
-        if self.if_none_match.is_none() && self.useful().is_none() {
+        if !self.has_own && self.useful().is_none() {
             self.copying = self.kept.copies.join(&self.question).await;
             // What the other one's answer depends on may have changed since this question came.
             self.at = Instant::now();
@@ -265,7 +269,7 @@ impl AskedDiscovery {
 
     /// Lets upstream answer without a body if it would answer as before, unless the client has no room for the body.
     pub(super) fn unconfirmed(&self, headers: &mut HeaderMap, room: &ClientByteBudget) -> Option<Unconfirmed> {
-        let kept = self.useful().filter(|_| self.if_none_match.is_none())?;
+        let kept = self.useful().filter(|_| !self.has_own)?;
         // A weak one may be that of other bytes.
         let tag = kept.headers.get(header::ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"))?.clone();
         let room = room.take(kept.body.len())?;
@@ -351,12 +355,18 @@ fn is_plain(headers: &HeaderMap) -> bool {
     };
     CONDITIONS.iter().all(|name| !headers.contains_key(name))
         && PROXIED.iter().all(|name| !headers.contains_key(*name))
-        && [header::ACCEPT, header::ACCEPT_ENCODING, header::IF_NONE_MATCH].into_iter().all(is_single)
+        && [header::ACCEPT, header::ACCEPT_ENCODING].into_iter().chain(CACHED).all(is_single)
         && headers.get_all(header::CONNECTION).iter().all(is_usual)
 }
 
-fn has_usual_parameter(query: &str) -> bool {
-    PARAMETERS.iter().any(|parameter| query.starts_with(parameter)) && !query.contains('&')
+/// Whether there are no other parameters, and none twice.
+fn has_usual_parameters(query: &str) -> bool {
+    let known = PARAMETERS.map(|name| parameters(query).filter(|parameter| parameter.starts_with(name)).count());
+    known.iter().sum::<usize>() == parameters(query).count() && known.iter().all(|count| *count <= 1)
+}
+
+fn parameters(query: &str) -> impl Iterator<Item = &str> {
+    query.split('&').filter(|parameter| !parameter.is_empty())
 }
 
 /// Whether it is the version, a list of API groups, versions or resources, or OpenAPI.
@@ -446,6 +456,12 @@ mod tests {
         assert_eq!(as_gateway(&kept, &question("/api")).unwrap().kept().unwrap().body(), "{}");
         let other = Request::get("/api").header(header::ACCEPT, "application/yaml").body(()).unwrap();
         assert!(as_gateway(&kept, &question("/api?timeout=32s")).unwrap().kept().is_some());
+        assert!(keep(&question("/openapi/v3/api/v1?hash=A&timeout=32s"), b"{}"));
+        assert!(as_gateway(&kept, &question("/openapi/v3/api/v1?hash=A")).unwrap().kept().is_some());
+        // As kubectl asks for what it has kept of an answer without a tag.
+        let mut since = question("/api");
+        since.headers_mut().insert("if-modified-since", HeaderValue::from_static("Sun, 29 Nov 2026 04:00:00 GMT"));
+        assert_eq!(as_gateway(&kept, &since).unwrap().kept().unwrap().body(), "{}");
         for other in [other, question("/api?hash=1"), question("/apis")] {
             assert!(as_gateway(&kept, &other).unwrap().kept().is_none(), "{other:?}");
         }
@@ -463,6 +479,7 @@ mod tests {
             &[("accept", "a"), ("accept", "b")],
             &[("accept-encoding", "gzip"), ("accept-encoding", "br")],
             &[("if-none-match", "a"), ("if-none-match", "b")],
+            &[("if-modified-since", "a"), ("if-modified-since", "b")],
             &[("x-forwarded-for", "10.0.0.5")],
             &[("range", "bytes=0-1")],
             &[("origin", "https://page.example")],
@@ -476,6 +493,7 @@ mod tests {
             (question(&format!("/api?hash={}", "1".repeat(QUESTION_MAX))), GATEWAY),
             (question("/api?x=y"), GATEWAY),
             (question("/api?timeout=1s&x=y"), GATEWAY),
+            (question("/api?hash=A&hash=B"), GATEWAY),
         ] {
             assert!(
                 kept.asked(&request, &credentials, &Authenticator::trusted()).is_none(),
