@@ -51,8 +51,8 @@ impl Upstream {
         if uid.is_none() && known.asked.as_ref().is_none_or(|(_, uid)| uid.is_some()) {
             tracing::warn!(
                 error,
-                "cannot read the uid of the namespace kube-system, for which the gateway needs get on it: a replaced \
-                 cluster may go unnoticed, and peers are neither asked nor answered"
+                "the uid of the namespace kube-system is not known: until it can be read (which needs the right to get \
+                 it), a replaced cluster may go unnoticed, and peers are neither asked nor answered"
             );
         }
         known.asked = Some((at, uid.clone()));
