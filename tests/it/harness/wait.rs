@@ -8,8 +8,6 @@ use tokio::time::{advance, pause, resume, sleep};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the end of the patience is looked for.
 const PART: Duration = Duration::from_millis(100);
-/// The longest real time between two steps of skipped time.
-const LONGEST_REST: Duration = Duration::from_secs(2);
 /// How often a condition is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -54,15 +52,16 @@ impl Drop for Frozen {
 
 /// Skips time in steps, with real time in between, until the future completes.
 ///
-/// The real time grows: on a busy machine a request may need more than the first rests leave it, and a step may
-/// be longer than its time limit.
+/// That grows, up to a twentieth of a step: on a busy machine a request may need more than the first rests leave it,
+/// and a step may be longer than its time limit.
 pub(crate) async fn passing<T>(step: Duration, future: impl Future<Output = T>) -> T {
     let steps = async {
         let mut rest = LOOK_EVERY * 4;
+        let longest = rest.max(step / 20);
         loop {
             sleep(rest).await;
             skip(step).await;
-            rest = LONGEST_REST.min(rest + rest / 10);
+            rest = longest.min(rest + rest / 10);
         }
     };
     tokio::select! {
