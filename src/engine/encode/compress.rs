@@ -88,13 +88,9 @@ pub fn packed(leaf: &Leaf, shape: &Shape) -> Option<Vec<Vec<u8>>> {
     let (mut runs, mut rest) = (Vec::new(), leaf.objects());
     while !rest.is_empty() {
         let (run, others) = rest.split_at(within(rest.iter(), shape));
-        runs.push(match block_of(run, shape) {
-            Some((block, positions)) => pack(run, &block, &positions),
-            None => {
-                let (block, positions) = any_block(run, shape, leaf.budget())?;
-                pack(run, &block, &positions)
-            }
-        });
+        let new = || any_block(run, shape, leaf.budget()).map(|(block, positions)| (Arc::new(block), positions));
+        let (block, positions) = block_of(run, shape).or_else(new)?;
+        runs.push(pack(run, &block, &positions));
         rest = others;
     }
     Some(runs)

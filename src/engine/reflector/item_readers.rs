@@ -88,7 +88,8 @@ impl ItemReaders {
         match self.source {
             FillSource::Upstream => tracing::warn!(%error, "cannot use upstream's list"),
             FillSource::Peer => tracing::warn!(%error, "cannot use a peer's list"),
-            FillSource::Kept => tracing::warn!(%error, "cannot use a kept state"),
+            // What is kept is no list.
+            FillSource::Kept => {}
         }
         Failure::Malformed
     }

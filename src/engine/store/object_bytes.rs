@@ -30,10 +30,7 @@ impl ObjectBytes {
 
     /// The block that has the bytes; `None` if they are text.
     pub(super) fn block(&self) -> Option<Arc<Block>> {
-        match &*self.lock() {
-            Place::Text(_) => None,
-            Place::In(block, _) => Some(block.clone()),
-        }
+        self.place().map(|(block, _)| block)
     }
 
     /// The block that has the bytes, and their position in its text; `None` if they are text.
