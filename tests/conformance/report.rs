@@ -101,6 +101,12 @@ impl Report {
                 *reasons.entry(reason).or_default() += count;
             }
         }
+        // Once more, where the end of a log shows them.
+        for (scenario, tally, _) in &self.rows {
+            for difference in &tally.differences {
+                println!("DIFFERENCE in {scenario}: {difference}");
+            }
+        }
         let reasons: Vec<_> = reasons.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
         println!("\nforwarded because: {}", reasons.join(", "));
         self.rows.iter().all(|(_, tally, _)| tally.differences.is_empty())
