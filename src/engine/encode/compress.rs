@@ -205,7 +205,8 @@ mod tests {
         // A watch that resumes, and what it inflates.
         assert_eq!(frames(&reader, FrameKind::Modified), lines);
         // Both count.
-        assert!(reader.size().joined_bytes > 2 * 297 * 10_000);
+        let inflated = reader.size();
+        assert!(inflated.joined_bytes > 297 * 10_000 && inflated.derived_bytes > 297 * 10_000, "{inflated:?}");
         let left = frames(&reader, FrameKind::Left);
         assert!(left[3].contains(r#""type":"DELETED""#) && left[3].ends_with("text 2\"}}\n"), "{}", left[3]);
         compress(&reader);
@@ -219,6 +220,27 @@ mod tests {
         reader.shorten_history();
         let short = reader.size();
         assert!(short.change_bytes < settled.change_bytes / 2, "{short:?}");
+    }
+
+    #[test]
+    fn frames_of_a_kind_that_upstream_did_not_send_count_until_their_changes_have_settled_or_history_is_shortened() {
+        let (mut writer, reader) = filled();
+        let made = |reader: &Reader| reader.size().derived_bytes;
+        // Random text, which stays as it is.
+        let noise =
+            |at: u64| (0..500_u64).map(move |n| format!("{:x}", (n + at * 501).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let lines = change(&mut writer, 2..52, |at| noise(at).collect());
+        assert_eq!(frames(&reader, FrameKind::Modified), lines);
+        assert_eq!(made(&reader), 0, "upstream's own share the text of the objects");
+        let left = frames(&reader, FrameKind::Left);
+        let bytes: usize = left.iter().map(String::len).sum();
+        assert_eq!((made(&reader), frames(&reader, FrameKind::Left)), (bytes, left.clone()), "made once");
+        reader.shorten_history();
+        assert_eq!(made(&reader), 0);
+        assert_eq!((frames(&reader, FrameKind::Left), made(&reader)), (left.clone(), bytes));
+        (0..3).for_each(|_| compress(&reader));
+        assert_eq!(made(&reader), 0);
+        assert_eq!((frames(&reader, FrameKind::Left), frames(&reader, FrameKind::Modified)), (left, lines));
     }
 
     /// The store that has what is packed of another one.

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use super::{
     change::{Change, ChangeKind},
     object::Object,
+    schema::Schema,
     snapshot::Snapshot,
 };
-use base::apimachinery::{Encoding, ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion};
 
 /// Why a backfill cannot have led to the state with which history begins, or cannot be added to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,8 +45,7 @@ pub struct Backfill {
     unchanged: usize,
     /// How many more changes, and bytes of them, history may hold.
     room: (usize, usize),
-    /// The encoding of the events.
-    encoding: Encoding,
+    schema: Arc<Schema>,
 }
 
 #[derive(Debug)]
@@ -61,10 +61,10 @@ impl Backfill {
         until: Snapshot,
         first: u64,
         room: (usize, usize),
-        encoding: Encoding,
+        schema: Arc<Schema>,
     ) -> Self {
         let (events, changed, held) = Default::default();
-        Self { from, until, first, events, changed, held, unchanged: 0, room, encoding }
+        Self { from, until, first, events, changed, held, unchanged: 0, room, schema }
     }
 
     /// The version after which it begins.
@@ -153,8 +153,8 @@ impl Backfill {
         if before.is_some() != is_possible || before.as_ref().is_some_and(|before| before.version >= version) {
             return Err(NotBefore::Contradiction(key));
         }
-        let change = Change::new(number, (version, kind), object).replacing(before).framed(self.encoding, line);
-        Ok(Arc::new(change))
+        let change = Change::new(number, (version, kind), object, self.schema.copies().clone());
+        Ok(Arc::new(change.replacing(before).framed(self.schema.shape.encoding(), line)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
@@ -47,8 +47,6 @@ pub struct Block {
     budget: StoreBudget,
     /// Whether a change in history is counted as keeping the block.
     is_pinned: AtomicBool,
-    /// Bytes of the frames that were made of its objects and are kept.
-    frames: AtomicUsize,
 }
 
 /// Where a part of a block ends, which refers to nothing outside of itself.
@@ -83,8 +81,8 @@ impl Block {
         parts: Vec<PartEnd>,
         budget: StoreBudget,
     ) -> Self {
-        let (text, is_pinned, frames) = Default::default();
-        Self { deflated, form, parts: parts.into(), prefix, text, budget, is_pinned, frames }
+        let (text, is_pinned) = Default::default();
+        Self { deflated, form, parts: parts.into(), prefix, text, budget, is_pinned }
     }
 
     /// Notes that a change in history keeps the block. Returns its compressed bytes, or 0 if an earlier change does.
@@ -151,19 +149,9 @@ impl Block {
         self.deflated.blocks.len()
     }
 
-    /// The number of bytes of inflated text that are kept now, and of frames that were made of it.
+    /// The number of bytes of inflated text that are kept now.
     pub(super) fn kept(&self) -> usize {
-        self.lock().kept.iter().map(|(_, part)| part.len()).sum::<usize>() + self.frames.load(Relaxed)
-    }
-
-    /// Notes that a frame of one of its objects is kept.
-    pub(super) fn keep_frame(&self, frame: &Bytes) {
-        self.frames.fetch_add(frame.len(), Relaxed);
-    }
-
-    /// Notes that such a frame is not kept any more.
-    pub(super) fn drop_frame(&self, frame: &Bytes) {
-        self.frames.fetch_sub(frame.len(), Relaxed);
+        self.lock().kept.iter().map(|(_, part)| part.len()).sum()
     }
 
     /// The bytes of the text at those positions, which lie within one part. Inflating takes about a millisecond for

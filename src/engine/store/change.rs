@@ -1,13 +1,13 @@
 //! One change of one object: its kind, the state before and after it, and its frames.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, Weak,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
 use bytes::Bytes;
 
-use super::{block::Block, history::Gap, object::Object, snapshot::Snapshot};
+use super::{budget::StoreBudget, history::Gap, object::Object, snapshot::Snapshot};
 use base::apimachinery::{Encoding, Representation, ResourceVersion, View};
 
 /// What upstream reported about the object.
@@ -57,6 +57,7 @@ pub struct Change {
     is_tried: AtomicBool,
     /// Few, and usually only upstream's own.
     frames: Mutex<Vec<Frame>>,
+    copies: FrameCopies,
 }
 
 #[derive(Debug)]
@@ -64,23 +65,54 @@ struct Frame {
     form: Representation,
     kind: FrameKind,
     bytes: Bytes,
-    /// The block of the text that the frame was made of, which counts it. Other frames share the text of the object, or
-    /// count as much as that.
-    block: Option<Weak<Block>>,
+    /// `None` if it is upstream's own, which shares the text of the object.
+    counted: Option<FrameCopies>,
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if let Some(block) = self.block.as_ref().and_then(Weak::upgrade) {
-            block.drop_frame(&self.bytes);
+        if let Some(copies) = &self.counted {
+            copies.0.bytes.fetch_sub(self.bytes.len(), Relaxed);
         }
     }
 }
 
+/// The frames that the changes of a store keep and that share no text of its objects. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FrameCopies(Arc<Copies>);
+
+#[derive(Debug, Default)]
+struct Copies {
+    bytes: AtomicUsize,
+    budget: StoreBudget,
+}
+
+impl FrameCopies {
+    pub(super) fn within(budget: StoreBudget) -> Self {
+        Self(Arc::new(Copies { bytes: AtomicUsize::default(), budget }))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes.load(Relaxed)
+    }
+
+    /// Counts a frame for as long as it has what is returned.
+    fn count(&self, frame: &Bytes) -> Self {
+        self.0.budget.charge(frame.len());
+        self.0.bytes.fetch_add(frame.len(), Relaxed);
+        self.clone()
+    }
+}
+
 impl Change {
-    pub(super) fn new(number: u64, (version, kind): (ResourceVersion, ChangeKind), object: Arc<Object>) -> Self {
+    pub(super) fn new(
+        number: u64,
+        (version, kind): (ResourceVersion, ChangeKind),
+        object: Arc<Object>,
+        copies: FrameCopies,
+    ) -> Self {
         let (before, gap, pinned, is_tried, frames) = Default::default();
-        Self { number, version, kind, object, before, gap, pinned, is_tried, frames }
+        Self { number, version, kind, object, before, gap, pinned, is_tried, frames, copies }
     }
 
     /// The same, of an object that the store held.
@@ -92,7 +124,7 @@ impl Change {
     /// The same, with the event as upstream framed it.
     pub(super) fn framed(self, encoding: Encoding, line: Bytes) -> Self {
         let own = Representation { encoding, view: View::Whole };
-        let frame = Frame { form: own, kind: self.kind.into(), bytes: line, block: None };
+        let frame = Frame { form: own, kind: self.kind.into(), bytes: line, counted: None };
         Self { frames: Mutex::new(vec![frame]), ..self }
     }
 
@@ -112,12 +144,9 @@ impl Change {
         if let Some(frame) = frames.iter().find(|frame| (frame.form, frame.kind) == (form, kind)) {
             return Ok(frame.bytes.clone());
         }
-        let (bytes, block) = (encode(self)?, self.source(kind).block());
-        if let Some(block) = &block {
-            block.keep_frame(&bytes);
-        }
+        let bytes = encode(self)?;
         frames.reserve_exact(1);
-        frames.push(Frame { form, kind, bytes: bytes.clone(), block: block.as_ref().map(Arc::downgrade) });
+        frames.push(Frame { form, kind, bytes: bytes.clone(), counted: Some(self.copies.count(&bytes)) });
         Ok(bytes)
     }
 
@@ -138,11 +167,13 @@ impl Change {
         self.is_tried.store(true, Relaxed);
     }
 
-    /// Drops the frames, which are made again for watchers that come later, if they alone keep the object's text.
-    /// Returns whether there were any.
+    /// Drops the frames, which are made again for watchers that come later, but upstream's own while it shares the
+    /// object's text. Returns whether there were any.
     pub(super) fn forget_frames(&self) -> bool {
-        let frames = if self.object.is_compressed() { std::mem::take(&mut *self.lock()) } else { Vec::new() };
-        !frames.is_empty()
+        let is_compressed = self.object.is_compressed();
+        let is_shared = |frame: &mut Frame| is_compressed || frame.counted.is_some();
+        let forgotten: Vec<_> = self.lock().extract_if(.., is_shared).collect();
+        !forgotten.is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Frame>> {

@@ -363,7 +363,10 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Object, Objects, Schema, Shape, StoreBudget, change::ChangeKind};
+    use crate::store::{
+        Object, Objects, Schema, Shape, StoreBudget,
+        change::{ChangeKind, FrameCopies},
+    };
 
     /// Readers would wait for the memory to be freed.
     #[test]
@@ -374,7 +377,9 @@ mod tests {
         let object = Arc::new(Object::from_event(json.into(), &schema).expect("an object"));
         let (filled, age) = (Instant::now(), Duration::from_secs(300));
         let base = Snapshot::from_objects(version(1000), &Objects::default(), StoreBudget::default());
-        let change = |number: u64, at| Arc::new(Change::new(number, (version(at), ChangeKind::Added), object.clone()));
+        let change = |number: u64, at| {
+            Arc::new(Change::new(number, (version(at), ChangeKind::Added), object.clone(), FrameCopies::default()))
+        };
         let mut history = History::new(base.clone(), HistoryLimits { age, bytes: 1 << 30 }, filled);
         let past: Vec<_> = (1..1000).map(|at| change(FIRST_CHANGE - 1000 + at, 1 + at)).collect();
         let held = past.clone();

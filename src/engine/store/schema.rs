@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     budget::StoreBudget,
+    change::FrameCopies,
     interner::{Interner, Selectable},
     tag_tree::TagTree,
     wire,
@@ -84,6 +85,7 @@ pub struct Schema {
     pub(super) tags: TagTree,
     pub(super) interner: Interner,
     budget: StoreBudget,
+    copies: FrameCopies,
 }
 
 impl Schema {
@@ -105,18 +107,24 @@ impl Schema {
             tags: TagTree::default(),
             interner: Interner::default(),
             budget: StoreBudget::default(),
+            copies: FrameCopies::default(),
         }
     }
 
     /// The same for a store that takes its memory from `room`.
     #[must_use]
     pub fn within(self, budget: StoreBudget) -> Self {
-        Self { budget, ..self }
+        Self { copies: FrameCopies::within(budget.clone()), budget, ..self }
     }
 
     /// The memory of the store.
     pub fn budget(&self) -> &StoreBudget {
         &self.budget
+    }
+
+    /// The frames that its changes keep.
+    pub(super) fn copies(&self) -> &FrameCopies {
+        &self.copies
     }
 
     /// The schema of a built-in resource's protobuf store. It leaves out the `fields` whose field numbers are not

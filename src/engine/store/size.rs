@@ -19,7 +19,7 @@ pub struct StoreSize {
     pub joined_bytes: usize,
     /// Items compressed for lists, blocks among them.
     pub deflated_bytes: usize,
-    /// Metadata of objects in other forms than upstream's.
+    /// Metadata of objects in other forms than upstream's, and events made for watchers that upstream's own do not fit.
     pub derived_bytes: usize,
     /// Labels of objects that have very many.
     pub(super) unusual_bytes: usize,

@@ -14,7 +14,7 @@ use super::{
     backfill::{Backfill, NotBefore},
     block::Block,
     bridge::{Difference, NotBridged},
-    change::{Change, ChangeKind},
+    change::{Change, ChangeKind, FrameCopies},
     history::{Expired, Gap, History, HistoryLimits},
     leaf::Leaf,
     object::Object,
@@ -113,7 +113,8 @@ impl Writer {
         if !is_one_more {
             state.follows(version)?;
         }
-        let change = Change::new(state.history.next(), (version, kind), object);
+        let copies = self.0.schema.copies().clone();
+        let change = Change::new(state.history.next(), (version, kind), object, copies);
         let before = change.apply_to(&mut state.newest);
         if let Some(before) = &before {
             before.retire();
@@ -171,7 +172,7 @@ impl Writer {
         let gap = Gap { from: state.newest.version(), to: version };
         difference.follows(gap)?;
         difference.replaced().for_each(|object| object.retire());
-        let (changes, gone) = state.bridge(difference, after, gap);
+        let (changes, gone) = state.bridge(difference, after, gap, self.0.schema.copies());
         drop(state);
         self.0.schema.budget().charge(changes.iter().map(|change| change.bytes()).sum());
         drop(gone);
@@ -280,7 +281,7 @@ impl Reader {
         let state = self.0.read();
         let (base, first) = state.history.beginning()?;
         (from < base.version())
-            .then(|| Backfill::new(from, base.clone(), first, state.history.room(), self.0.schema.shape.encoding()))
+            .then(|| Backfill::new(from, base.clone(), first, state.history.room(), self.0.schema.clone()))
     }
 
     /// Lets history begin with the changes of `backfill`.
@@ -330,10 +331,18 @@ impl Reader {
         drop(gone);
     }
 
-    /// Removes all changes but the last few, which an API server keeps, too.
+    /// Removes all changes but the last few, which an API server keeps, too, and the frames of these.
     pub fn shorten_history(&self) {
-        let gone = self.0.write().history.shorten();
+        let (gone, left) = {
+            let mut state = self.0.write();
+            let gone = state.history.shorten();
+            let first = state.history.next() - state.history.len() as u64;
+            (gone, state.history.from(first, usize::MAX).map(|left| left.cloned().collect::<Vec<_>>()))
+        };
         drop(gone);
+        for change in left.iter().flatten() {
+            change.forget_frames();
+        }
     }
 
     /// Drops the bytes derived from the newest objects that were not used since the last sweep.
@@ -405,6 +414,7 @@ impl Reader {
         let mut size = StoreSize { changes, change_bytes, ..StoreSize::default() };
         (size.objects, size.object_bytes) = (newest.len(), newest.bytes());
         newest.leaves().for_each(|leaf| leaf.measure(&mut size));
+        size.derived_bytes += self.0.schema.copies().bytes();
         size.joined_bytes += blocks.iter().map(|block| block.kept()).sum::<usize>();
         size
     }
@@ -418,7 +428,13 @@ impl State {
 
     /// The changes of `difference`, and those that history no longer holds. All of the former have the state `after`
     /// the gap, because the states within it are unknown.
-    fn bridge(&mut self, difference: Difference, after: Snapshot, gap: Gap) -> (Vec<Arc<Change>>, Vec<Arc<Change>>) {
+    fn bridge(
+        &mut self,
+        difference: Difference,
+        after: Snapshot,
+        gap: Gap,
+        copies: &FrameCopies,
+    ) -> (Vec<Arc<Change>>, Vec<Arc<Change>>) {
         let now = Instant::now();
         let Difference { gone, come } = difference;
         let told = |kind, object: &Arc<Object>, before: Option<&Arc<Object>>| {
@@ -432,7 +448,7 @@ impl State {
         let come = come.iter().map(|come| told(come.kind(), &come.now, come.before.as_ref()));
         let first = self.history.next();
         let change = |(number, (version, kind, object, before))| {
-            Arc::new(Change::new(number, (version, kind), object).replacing(before).within(gap))
+            Arc::new(Change::new(number, (version, kind), object, copies.clone()).replacing(before).within(gap))
         };
         let changes: Vec<_> = (first..).zip(gone.chain(reselected).chain(come)).map(change).collect();
         if gap.from < gap.to {
