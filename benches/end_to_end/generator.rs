@@ -19,7 +19,7 @@ pub(crate) async fn drive(world: &World, endpoint: &Endpoint, workloads: &str, d
     let url = endpoint.url();
     let kubeconfig = Some(world.certificates.kubeconfig("load", &url)?);
     let profile = Profile::parse("bench", &format!("{PROFILE}workloads: [{workloads}]\n"))?.lasting(Some(duration));
-    let server = Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() };
+    let server = Server { url: Some(url), access: UpstreamConfig { kubeconfig, context: None }, ..Server::default() };
     let options = LoadOptions { any_cluster: true, ..LoadOptions::new(profile, server) };
     let report = load::load(&options, pending()).await?;
     for workload in report.endpoints.iter().flat_map(|endpoint| &endpoint.workloads) {

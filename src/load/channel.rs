@@ -13,7 +13,7 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::{
     connection::Connection,
-    endpoint::{Endpoint, Fallback, RequestSpec},
+    endpoint::{Endpoint, RequestSpec},
     failure::{ErrorKind, Failure},
     profile::HttpVersion,
 };
@@ -151,14 +151,14 @@ impl OpenResponse {
 impl Endpoint {
     /// Connects to the first of its addresses that accepts the connection.
     async fn connect(&self, http: HttpVersion) -> Result<Connection, Failure> {
-        let mut connected = self.connect_to(&self.host, self.port, http).await;
-        for Fallback { host, port } in &self.fallbacks {
-            if !matches!(connected, Err(Failure { kind: ErrorKind::Connect, .. })) {
-                break;
+        let mut refused = Failure::of(ErrorKind::Connect, String::new());
+        for (host, port) in self.addresses() {
+            match self.connect_to(host, port, http).await {
+                Err(failure) if failure.kind == ErrorKind::Connect => refused = failure,
+                connected => return connected,
             }
-            connected = self.connect_to(host, *port, http).await;
         }
-        connected
+        Err(refused)
     }
 
     async fn connect_to(&self, host: &str, port: u16, http: HttpVersion) -> Result<Connection, Failure> {

@@ -41,6 +41,9 @@ pub struct LoadArgs {
     /// Can be repeated.
     #[arg(long, value_name = "HOST:PORT")]
     fallback: Vec<load::Fallback>,
+    /// Begin each connection at the next one of --url and --fallback, as a Service does.
+    #[arg(long, requires = "fallback")]
+    spread: bool,
     /// A second server to compare with, in turns.
     #[arg(long, value_name = "URL")]
     against: Option<String>,
@@ -150,18 +153,19 @@ impl LoadArgs {
     fn options(&self) -> anyhow::Result<LoadOptions> {
         let server = |url: Option<String>| {
             let access = UpstreamConfig { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
-            load::Server { url, access, fallbacks: Vec::new() }
+            load::Server { url, access, ..load::Server::default() }
         };
         let against = match (self.against.clone(), self.against_kubeconfig.clone()) {
             (None, None) => None,
             (url, None) => Some(server(url)),
             (url, kubeconfig) => {
-                Some(load::Server { url, access: UpstreamConfig { kubeconfig, context: None }, fallbacks: Vec::new() })
+                let access = UpstreamConfig { kubeconfig, context: None };
+                Some(load::Server { url, access, ..load::Server::default() })
             }
         };
         Ok(LoadOptions {
             profile: load::Profile::load(&self.profile)?.lasting(self.duration),
-            url: load::Server { fallbacks: self.fallback.clone(), ..server(self.url.clone()) },
+            url: load::Server { fallbacks: self.fallback.clone(), is_spread: self.spread, ..server(self.url.clone()) },
             against,
             writes: self.write_url.clone().map(|url| server(Some(url))),
             turns: self.turns.and_then(|turns| usize::try_from(turns).ok()),

@@ -1,6 +1,13 @@
 //! A server under load: its address, TLS and credentials.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use bytes::Bytes;
 use http::{
@@ -34,10 +41,12 @@ type Credentials = BoxCloneSyncService<LoadRequest, Response<LoadRequest>, BoxEr
 pub(super) struct Endpoint {
     /// The name in the report.
     pub(super) name: &'static str,
-    pub(super) host: String,
-    pub(super) port: u16,
+    host: String,
+    port: u16,
     /// Other addresses of the server, tried in this order if it refuses a connection at its first one. May be empty.
-    pub(super) fallbacks: Vec<Fallback>,
+    fallbacks: Vec<Fallback>,
+    /// Counts connections if each begins at the address behind the one of the last; else all begin at the first.
+    spread: Option<Arc<AtomicUsize>>,
     pub(super) tls: Option<Tls>,
     /// Host and port, for the `Host` header.
     authority: HeaderValue,
@@ -121,18 +130,28 @@ impl Endpoint {
             host: address.host,
             port: address.port,
             fallbacks: Vec::new(),
+            spread: None,
             tls,
             credentials,
         })
     }
 
-    pub(super) fn with_fallbacks(self, fallbacks: Vec<Fallback>) -> Self {
-        Self { fallbacks, ..self }
+    pub(super) fn with_fallbacks(self, fallbacks: Vec<Fallback>, is_spread: bool) -> Self {
+        Self { fallbacks, spread: is_spread.then(Arc::default), ..self }
+    }
+
+    /// The addresses for a new connection, in the order in which they are tried.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (&str, u16)> {
+        let count = self.fallbacks.len() + 1;
+        let begin = self.spread.as_ref().map_or(0, |spread| spread.fetch_add(1, Relaxed) % count);
+        let others = self.fallbacks.iter().map(|Fallback { host, port }| (&**host, *port));
+        let all = std::iter::once((&*self.host, self.port)).chain(others);
+        all.clone().skip(begin).chain(all.take(begin))
     }
 
     /// Its first address alone.
     pub(super) fn first(&self) -> Self {
-        Self { fallbacks: Vec::new(), ..self.clone() }
+        Self { fallbacks: Vec::new(), spread: None, ..self.clone() }
     }
 
     /// Its other addresses, each as an endpoint of its own.
@@ -141,7 +160,7 @@ impl Endpoint {
             let scheme = if self.tls.is_some() { "https" } else { "http" };
             let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
             let base = format!("{scheme}://{shown}:{port}{}", self.prefix);
-            Self { host: host.clone(), port: *port, base, fallbacks: Vec::new(), ..self.clone() }
+            Self { host: host.clone(), port: *port, base, ..self.first() }
         })
     }
 
@@ -273,6 +292,18 @@ mod tests {
         for text in ["", "10.0.0.2", ":6443", "user@10.0.0.2:6443", "http://10.0.0.2:6443", "10.0.0.2:65536"] {
             assert_eq!(text.parse::<Fallback>(), Err(NotAFallback), "{text}");
         }
+    }
+
+    #[test]
+    fn spread_connections_begin_at_each_address_in_turn() {
+        let endpoint = Endpoint::new("url", &kube_client::Config::new("http://10.0.0.1:1".parse().unwrap())).unwrap();
+        let fallbacks = || ["10.0.0.2:2", "10.0.0.3:3"].map(|text| text.parse().unwrap()).to_vec();
+        let ports = |endpoint: &Endpoint| endpoint.addresses().map(|(_, port)| port).collect::<Vec<_>>();
+        let spread = endpoint.clone().with_fallbacks(fallbacks(), true);
+        assert_eq!([(); 4].map(|()| ports(&spread)), [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 2, 3]]);
+        assert_eq!([(); 2].map(|()| ports(&spread.first())), [[1], [1]]);
+        let fixed = endpoint.with_fallbacks(fallbacks(), false);
+        assert_eq!([(); 2].map(|()| ports(&fixed)), [[1, 2, 3], [1, 2, 3]]);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Server {
     pub access: UpstreamConfig,
     /// Other addresses of the server, tried in this order for connections that it refuses. May be empty.
     pub fallbacks: Vec<Fallback>,
+    /// Whether each connection begins at the address behind the one of the last, instead of at the first.
+    pub is_spread: bool,
 }
 
 /// The options of a run.
@@ -205,7 +207,7 @@ impl Server {
                 config
             }
         };
-        Ok(Arc::new(Endpoint::new(name, &config)?.with_fallbacks(self.fallbacks.clone())))
+        Ok(Arc::new(Endpoint::new(name, &config)?.with_fallbacks(self.fallbacks.clone(), self.is_spread)))
     }
 }
 
@@ -241,7 +243,7 @@ async fn processes(options: &LoadOptions) -> Result<Vec<Process>, LoadError> {
         let path = url.path().to_owned();
         // The path is that of the metrics alone, without any path of the kubeconfig's server.
         let origin = value.strip_suffix(&path).filter(|_| path != "/").unwrap_or(value).to_owned();
-        let server = Server { url: Some(origin), access: options.url.access.clone(), fallbacks: Vec::new() };
+        let server = Server { url: Some(origin), access: options.url.access.clone(), ..Server::default() };
         let path = if path == "/" { "/metrics" } else { &path };
         processes.push(Process::of_metrics(name, server.endpoint("metrics").await?, path));
     }
