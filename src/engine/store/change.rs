@@ -171,8 +171,8 @@ impl Change {
     /// object's text. Returns whether there were any.
     pub(super) fn forget_frames(&self) -> bool {
         let is_compressed = self.object.is_compressed();
-        let is_shared = |frame: &mut Frame| is_compressed || frame.counted.is_some();
-        let forgotten: Vec<_> = self.lock().extract_if(.., is_shared).collect();
+        let is_given_up = |frame: &mut Frame| is_compressed || frame.counted.is_some();
+        let forgotten: Vec<_> = self.lock().extract_if(.., is_given_up).collect();
         !forgotten.is_empty()
     }
 
