@@ -5,7 +5,7 @@ use std::{path::Path, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use kube_fanout::{
-    config::{ClientsConfig, Config, Overrides},
+    config::{ClientsConfig, Config, FallbackConfig, Overrides},
     sim::Sim,
 };
 use serde_json::{Value, json};
@@ -488,10 +488,14 @@ async fn known_users_of_a_lower_gateway_read_on_while_the_api_server_is_away() {
 /// `clients.awayTTL`.
 #[tokio::test]
 async fn known_users_read_on_while_the_api_server_is_away() {
-    for away_ttl in [Duration::ZERO, TTL * 60] {
+    for (away_ttl, has_fallback) in [(Duration::ZERO, false), (TTL * 60, false), (TTL * 60, true)] {
         let scene = Scene::start_with(|config| {
             let ClientsConfig::Delegated(clients) = &mut config.clients else { panic!("delegated") };
             clients.away_ttl = away_ttl;
+            // The API server is one of several then.
+            let fallback =
+                FallbackConfig { servers: vec!["127.0.0.1:1".parse().unwrap()], ..FallbackConfig::default() };
+            config.fallback = has_fallback.then_some(fallback);
         })
         .await;
         let before = scene.get("jane-token", PODS).await;

@@ -8,6 +8,7 @@ use http::Request;
 use hyper::body::Incoming;
 use kube_fanout::{
     apimachinery::GroupResource,
+    config::FallbackConfig,
     sim::{Refusal, Sim},
 };
 use tokio::{
@@ -352,4 +353,66 @@ async fn tunnels_lead_to_a_server_that_is_in_use() {
     within("an answer", stream.read_exact(&mut status)).await.unwrap();
     // The embedded server has no such pod, and says so.
     assert_eq!(&status, b"HTTP/1.1 404");
+}
+
+/// `upstream.fallback` of a gateway that goes there: its clients notice nothing, and without need it asks nothing.
+#[tokio::test]
+async fn the_fallback_is_used_while_upstream_is_gone_and_left_when_it_is_back() {
+    let sim = Sim::new();
+    let mut upstream = ApiServer::start(&sim, 0).await;
+    let other = Sim::new();
+    let mut fallback = ApiServer::start(&other, 0).await;
+    let servers = vec![fallback.address.to_string().parse().unwrap()];
+    let gateway = Gateway::start_with(&format!("http://{}", upstream.address), |config| {
+        config.fallback = Some(FallbackConfig { servers, percent: 100, ..FallbackConfig::default() });
+    })
+    .await;
+    gateway.warm(PODS).await;
+    let mut informer = Informer::new(gateway.client.clone(), sim.clone(), Selection::pods());
+    informer.catch_up().await;
+    skip(CHECKED * 20).await;
+    assert_eq!(other.counts().requests("list", "namespaces"), 0, "nothing is asked without need");
+    fallback.sim.send_replace(sim.clone());
+    for round in 0..2 {
+        upstream.kill().await;
+        sim.create(pod("default", &format!("pod-{round}"), "x")).unwrap();
+        passing(STEP, informer.catch_up()).await;
+        assert_eq!(gateway.client.get(FORWARDED).await.status, 200, "round {round}");
+        upstream.start_again().await;
+        let is_back = async || {
+            let status = gateway.status_json().await;
+            (status.contains(r#""state": "inUse""#) && status.contains(r#""state": "standby""#)).then_some(())
+        };
+        passing(STEP, until("the fallback is left", is_back)).await;
+        fallback.kill().await;
+        sim.create(pod("default", &format!("later-{round}"), "x")).unwrap();
+        passing(STEP, informer.catch_up()).await;
+        fallback.start_again().await;
+    }
+    assert_eq!((informer.told.states, informer.told.expired), (1, 0), "{:?}", informer.told);
+}
+
+/// A fallback of another cluster is never used, however long upstream is gone.
+#[tokio::test]
+async fn a_fallback_of_another_cluster_is_never_used() {
+    let (sim, other) = (Sim::new(), Sim::new());
+    let mut upstream = ApiServer::start(&sim, 0).await;
+    let fallback = ApiServer::start(&other, 0).await;
+    let servers = vec![fallback.address.to_string().parse().unwrap()];
+    let gateway = Gateway::start_with(&format!("http://{}", upstream.address), |config| {
+        config.fallback = Some(FallbackConfig { servers, percent: 100, ..FallbackConfig::default() });
+    })
+    .await;
+    gateway.warm(PODS).await;
+    upstream.kill().await;
+    let line = format!("upstream/{} not ready: never used, since it is not of the cluster", fallback.address);
+    let shown = async || gateway.verbose_readyz().await.1.contains(&line).then_some(());
+    passing(STEP, until("that it is of another cluster", shown)).await;
+    skip(CHECKED * 20).await;
+    assert_eq!(gateway.client.get(FORWARDED).await.status, 503);
+    assert_eq!(gateway.client.get(&format!("{PODS}?resourceVersion=0")).await.route, Route::Served);
+    assert_eq!(other.counts().requests("list", "events"), 0);
+    upstream.start_again().await;
+    let is_back = async || (gateway.client.get(FORWARDED).await.status == 200).then_some(());
+    passing(STEP, until("upstream is used again", is_back)).await;
 }

@@ -34,6 +34,7 @@ impl Config {
         if let Some(bundle) = self.cache.peers.as_ref().and_then(|peers| peers.ca.as_ref()) {
             check.authorities("cache.peers.caFile", bundle).await;
         }
+        check.fallback(self).await;
         if let ClientsConfig::Delegated(delegated) = &self.clients {
             check.delegated(delegated).await;
         }
@@ -94,6 +95,15 @@ impl FileCheck {
         self.kubeconfig("clients.authorization.kubeconfig", config.authorization.reviews.as_ref()).await;
         if let Some(IdentityConfig::FrontProxy(FrontProxyConfig { files, .. })) = &config.identity {
             self.pair("clients.identity.frontProxy", files).await;
+        }
+    }
+
+    async fn fallback(&mut self, config: &Config) {
+        if let Some(fallback) = &config.fallback
+            // What cannot be resolved is a problem of its own.
+            && let Ok(access) = config.upstream.resolve().await
+        {
+            self.problems.extend(fallback.trusted(access).await.err());
         }
     }
 

@@ -11,6 +11,7 @@ mod cache;
 mod client_kubeconfig;
 mod clients;
 mod effective;
+mod fallback;
 mod fields;
 mod files;
 mod kubeconfig_file;
@@ -51,6 +52,7 @@ pub use clients::{
     AuthenticationConfig, AuthorizationConfig, ClientsConfig, DelegatedConfig, FrontProxyConfig, IdentityConfig,
     RequestHeaderConfig, TrustedConfig,
 };
+pub use fallback::{FALLBACK_CA_FILE, FallbackConfig};
 pub use kubeconfig_file::MalformedKubeconfig;
 pub use limits::LimitsConfig;
 pub use listeners::{DEFAULT_LISTEN, ListenerConfig, ListenerTls};
@@ -96,6 +98,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// The API servers of the upstream's cluster, dialled in place of its address. Empty: only that address is dialled.
     pub servers: Vec<ServerAddress>,
+    /// Dialled while none of them can be used.
+    pub fallback: Option<FallbackConfig>,
     pub clients: ClientsConfig,
     pub cache: CacheConfig,
     pub reads: ReadsConfig,
@@ -122,7 +126,7 @@ impl Config {
         fields.constant("kind", KIND);
         fields.sections("listeners", &mut self.listeners, ListenerConfig::fields);
         fields.length("listeners", 1, None);
-        fields.section("upstream", |fields| self.upstream.fields(&mut self.servers, fields));
+        fields.section("upstream", |fields| self.upstream.fields(&mut self.servers, &mut self.fallback, fields));
         fields.section("clients", |fields| self.clients.fields(fields));
         fields.section("cache", |fields| self.cache.fields(&self.clients, fields));
         fields.section("reads", |fields| self.reads.fields(fields));
@@ -161,6 +165,7 @@ impl Default for Config {
             listeners: vec![ListenerConfig::plain(DEFAULT_LISTEN.parse().unwrap_or_default())],
             upstream: UpstreamConfig::default(),
             servers: Vec::new(),
+            fallback: None,
             clients: ClientsConfig::default(),
             cache: CacheConfig::default(),
             reads: ReadsConfig::default(),

@@ -11,14 +11,17 @@ impl Config {
         // What cannot be resolved is a problem of its own.
         let access = self.upstream.resolve().await.ok().filter(|access| access.proxy_url.is_none());
         let Some(url) = access.map(|access| access.cluster_url) else { return Vec::new() };
-        if self.servers.is_empty() {
-            return self.led_back("upstream.kubeconfig", "its server ", &url).into_iter().collect();
-        }
-        let servers = self.servers.iter().enumerate().filter_map(|(index, server)| {
-            let url = format!("{}://{}", url.scheme_str().unwrap_or("https"), server.authority()).parse().ok()?;
-            self.led_back(&format!("upstream.servers[{index}]"), "", &url)
+        let of_kubeconfig = self.led_back("upstream.kubeconfig", "its server ", &url);
+        let fallback = self.fallback.as_ref().map_or(&[][..], |fallback| &fallback.servers);
+        let listed = [("upstream.servers", &self.servers[..]), ("upstream.fallback.servers", fallback)];
+        let servers = listed.into_iter().flat_map(|(field, servers)| {
+            servers.iter().enumerate().map(move |(index, server)| (format!("{field}[{index}]"), server))
         });
-        servers.collect()
+        let servers = servers.filter_map(|(field, server)| {
+            let url = format!("{}://{}", url.scheme_str().unwrap_or("https"), server.authority()).parse().ok()?;
+            self.led_back(&field, "", &url)
+        });
+        of_kubeconfig.filter(|_| self.servers.is_empty()).into_iter().chain(servers).collect()
     }
 
     /// The problem that the URL of a field leads to the gateway.

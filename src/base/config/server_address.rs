@@ -27,6 +27,14 @@ impl ServerAddress {
     /// The form that [`Self::from_str`] accepts, in words.
     pub const ALLOWED: &str = "HOST:PORT of an API server of the same cluster, such as 10.0.0.1:6443";
 
+    /// Of the host of a URI, whose port it may not name.
+    ///
+    /// # Panics
+    /// If it is no host of a URI.
+    pub fn of(host: &str, port: u16) -> Self {
+        Self(format!("{host}:{port}").parse().expect("a host and a port are an authority"))
+    }
+
     pub fn authority(&self) -> &Authority {
         &self.0
     }

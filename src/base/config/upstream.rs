@@ -7,15 +7,15 @@ use kube_client::config::{InClusterError, KubeConfigOptions, Kubeconfig, Kubecon
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::config::{
-    Redacted, ServerAddress,
+    FallbackConfig, Redacted, ServerAddress,
     fields::{ANY_FILE, Fields, Maybe, Parsed, Refused, Text, about, unexpanded},
     kubeconfig_file::{self, MalformedKubeconfig},
 };
 
 /// More servers than the control plane of any usual cluster has.
-const SERVERS_MAX: usize = 16;
+pub(super) const SERVERS_MAX: usize = 16;
 
-const SERVER: Parsed<ServerAddress> = Parsed {
+pub(super) const SERVER: Parsed<ServerAddress> = Parsed {
     allowed: ServerAddress::ALLOWED,
     parse: |text| text.parse().map_err(|why| Refused { why: format!(": {why}"), allowed: None }),
     pattern: "^[^/@?#]+:[0-9]+$",
@@ -98,7 +98,12 @@ fn usable(token: &SecretString) -> Result<SecretString, UpstreamConfigError> {
 }
 
 impl UpstreamConfig {
-    pub(super) fn fields(&mut self, servers: &mut Vec<ServerAddress>, fields: &mut Fields<'_>) {
+    pub(super) fn fields(
+        &mut self,
+        servers: &mut Vec<ServerAddress>,
+        fallback: &mut Option<FallbackConfig>,
+        fields: &mut Fields<'_>,
+    ) {
         const FOUND: &str =
             "the one that kubectl finds: `$KUBECONFIG`, `~/.kube/config`, otherwise the pod's service account";
         fields.value("kubeconfig", about("a file").default(FOUND), &mut self.kubeconfig, &Maybe(ANY_FILE));
@@ -111,6 +116,7 @@ impl UpstreamConfig {
         .default("none: the address of the kubeconfig");
         fields.set("servers", text, servers, &SERVER);
         fields.length("servers", 1, Some(SERVERS_MAX));
+        fields.optional("fallback", fallback, FallbackConfig::fields);
     }
 
     /// The named kubeconfig, or else what kubectl would find: `$KUBECONFIG`, the home directory's, the cluster in

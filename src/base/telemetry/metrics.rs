@@ -68,6 +68,7 @@ pub(super) const CONFIG_RELOAD_SUCCESSFUL: &str = "kube_fanout_config_last_reloa
 pub(super) const CONFIG_NEEDS_RESTART: &str = "kube_fanout_config_fields_needing_restart";
 pub(super) const UPSTREAM_TROUBLES: &str = "kube_fanout_upstream_troubles";
 pub(super) const UPSTREAM_SERVER_IN_USE: &str = "kube_fanout_upstream_server_in_use";
+pub(super) const UPSTREAM_FALLBACK_IN_USE: &str = "kube_fanout_upstream_fallback_in_use";
 pub(super) const UPSTREAM_SERVER_CONNECTIONS: &str = "kube_fanout_upstream_server_connections";
 pub(super) const UPSTREAM_FRONT_PROXY_ACCEPTED: &str = "kube_fanout_upstream_front_proxy_accepted";
 pub(super) const UPSTREAM_SERVER_SET_ASIDE: &str = "kube_fanout_upstream_server_set_aside_total";
@@ -168,6 +169,8 @@ pub const ALL: &[Metric] = &[
         "What is wrong now between the gateway and API servers, by kind; 0 while nothing is."),
     gauge_of(UPSTREAM_SERVER_IN_USE, Unit::Count, &["server"],
         "1 if new connections go to this one of upstream.servers, 0 if it is set aside or not used."),
+    gauge_of(UPSTREAM_FALLBACK_IN_USE, Unit::Count, &[],
+        "1 if the servers of upstream.fallback are used, since none of the others can be, 0 if not."),
     gauge_of(UPSTREAM_SERVER_CONNECTIONS, Unit::Count, &["server"],
         "Connections to this one of upstream.servers, open or being opened."),
     gauge_of(UPSTREAM_FRONT_PROXY_ACCEPTED, Unit::Count, &["server"],

@@ -45,6 +45,6 @@ pub use request_metrics::RequestMetrics;
 pub use review_metrics::{AccessVerdict, TokenLookups, TokenVerdict, access_reviewed, token_reviewed};
 pub use top_clients::{Client, ClientReading, OpenWatch, TopClients};
 pub use upstream_metrics::{
-    front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use, server_set_aside,
-    show_troubles, state_persisted,
+    fallback_is_used, front_proxy_accepted, peer_asked, peer_searched, server_connections, server_is_in_use,
+    server_set_aside, show_troubles, state_persisted,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 
 use crate::telemetry::metrics::{
-    PEER_QUESTIONS, PEER_SEARCH_DURATION, PERSISTED_STATES, UPSTREAM_FRONT_PROXY_ACCEPTED, UPSTREAM_SERVER_CONNECTIONS,
-    UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
+    PEER_QUESTIONS, PEER_SEARCH_DURATION, PERSISTED_STATES, UPSTREAM_FALLBACK_IN_USE, UPSTREAM_FRONT_PROXY_ACCEPTED,
+    UPSTREAM_SERVER_CONNECTIONS, UPSTREAM_SERVER_IN_USE, UPSTREAM_SERVER_SET_ASIDE, UPSTREAM_TROUBLES,
 };
 
 /// Shows how many troubles of each kind there are now. Kinds without any have to be given, too: a series that is not
@@ -20,6 +20,11 @@ pub fn show_troubles(counts: impl IntoIterator<Item = (&'static str, usize)>) {
 /// Shows whether new connections go to one of several API servers. `server` is its configured address.
 pub fn server_is_in_use(server: &str, is_in_use: bool) {
     gauge!(UPSTREAM_SERVER_IN_USE, "server" => server.to_owned()).set(if is_in_use { 1.0 } else { 0.0 });
+}
+
+/// Shows whether the servers of `upstream.fallback` are used.
+pub fn fallback_is_used(is_used: bool) {
+    gauge!(UPSTREAM_FALLBACK_IN_USE).set(if is_used { 1.0 } else { 0.0 });
 }
 
 /// Shows whether an API server accepts the front-proxy certificate. `server` is its address.

@@ -88,14 +88,15 @@ impl SendError {
     }
 
     /// Whether upstream is not there to be asked: what it says is believed further (`clients.awayTTL`). Not, if
-    /// something else keeps the gateway from it: this process, a proxy, the name, or TLS with a server that answers;
-    /// nor if none of several servers is usable, each of which may have another reason.
+    /// something else keeps the gateway from it: this process, a proxy, the name, or TLS with a server that answers.
+    /// Several servers are gone if each of them is.
     pub fn is_gone(&self) -> bool {
         match self {
             Self::ConnectTimedOut(_) | Self::GoneAbove => true,
             Self::Silent(time) => *time >= GONE_AFTER,
             Self::Unreachable(error) => {
                 caused_by::<io::Error>(&**error).is_some_and(|error| OF_NETWORK.contains(&error.kind()))
+                    || caused_by::<NoServer>(&**error).is_some_and(NoServer::are_gone)
             }
             Self::InvalidTarget
             | Self::RequestBody(_)

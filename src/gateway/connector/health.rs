@@ -142,7 +142,7 @@ impl Health {
         if kind == TroubleKind::Unreachable {
             tracing::warn!(%address, error = %Chain(error), "{}", kind.advice());
         } else {
-            tracing::warn!(error = %Chain(error), "no server of upstream.servers is usable");
+            tracing::warn!(error = %Chain(error), "no server of upstream is usable");
         }
     }
 

@@ -41,7 +41,7 @@ mod tests;
 mod unprocessed;
 mod via;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, slice, sync::Arc};
 
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ use identity::InsecureTransport;
 use target::Target;
 
 use base::{
-    config::{ProxyHeaders, ServerAddress, TlsFiles},
+    config::{FallbackConfig, ProxyHeaders, ServerAddress, TlsFiles},
     lifecycle::Tasks,
 };
 
@@ -92,27 +92,28 @@ impl Connector {
     /// # Errors
     /// The configuration cannot be used.
     pub fn new(config: &kube_client::Config) -> Result<Self, BuildError> {
-        Self::to_servers(config, &[], None)
+        Self::to_servers(config, &[], None, None)
     }
 
-    /// The same, to several API servers of the cluster in place of the configuration's address, if there are any, and
-    /// over sockets that `sockets` opens in place of TCP. None of the servers is used before it was checked
-    /// ([`Self::server_checks`]).
+    /// The same, to several API servers of the cluster in place of the configuration's address, if there are any, to
+    /// those of `fallback` while none of these can be used, and over sockets that `sockets` opens in place of TCP. None
+    /// of the servers is used before it was checked ([`Self::server_checks`]).
     ///
     /// # Errors
     /// The configuration cannot be used.
     pub fn to_servers(
         config: &kube_client::Config,
         servers: &[ServerAddress],
+        fallback: Option<&FallbackConfig>,
         sockets: Option<SocketOpener>,
     ) -> Result<Self, BuildError> {
-        let access = Access::new(
-            config.clone(),
-            sockets.unwrap_or_else(socket::tcp),
-            Servers::new(servers),
-            ConnectionCloser::default(),
-        )?;
-        Ok(Self { shared: Arc::new(Shared { target: Target::of(config)?, access }) })
+        let target = Target::of(config)?;
+        // A fallback makes the configuration's address one of several servers.
+        let only = fallback.filter(|_| servers.is_empty()).map(|_| target.server());
+        let servers = Servers::new(only.as_ref().map_or(servers, slice::from_ref), fallback);
+        let sockets = sockets.unwrap_or_else(socket::tcp);
+        let access = Access::new(config.clone(), sockets, servers, ConnectionCloser::default())?;
+        Ok(Self { shared: Arc::new(Shared { target, access }) })
     }
 
     /// The address and credentials of another configuration of the same cluster. Its connections break together with

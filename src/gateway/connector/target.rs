@@ -9,7 +9,7 @@ use http::{
 };
 
 use super::{BuildError, health::Health};
-use base::config::Redacted;
+use base::config::{Redacted, ServerAddress};
 
 /// The address of the API server, with a path prefix if a proxy in front of it needs one.
 ///
@@ -45,6 +45,12 @@ impl Target {
         let host =
             port.map_or_else(|| self.authority.host().to_owned(), |port| format!("{}:{port}", self.authority.host()));
         HeaderValue::from_str(&host).expect("a host of a URI is a header value")
+    }
+
+    /// The address as that of one of several servers.
+    pub(super) fn server(&self) -> ServerAddress {
+        let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
+        ServerAddress::of(self.authority.host(), self.authority.port_u16().unwrap_or(default))
     }
 
     /// The upstream URI of a request; the host that the request names is ignored.

@@ -251,7 +251,7 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
 
 /// A connector to a server at that address in place of the configuration's.
 fn among(config: &kube_client::Config, server: &str) -> Connector {
-    let connector = Connector::to_servers(config, &[server.parse().unwrap()], None).unwrap();
+    let connector = Connector::to_servers(config, &[server.parse().unwrap()], None, None).unwrap();
     connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None })]);
     connector
 }

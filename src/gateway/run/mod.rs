@@ -30,7 +30,7 @@ use crate::{
 };
 use base::{
     config::{
-        ClientsConfig, Config, LimitsConfig, Problem, Problems, Redacted, ServerAddress, StaleWatches,
+        ClientsConfig, Config, FallbackConfig, LimitsConfig, Problem, Problems, Redacted, ServerAddress, StaleWatches,
         UpstreamConfigError,
     },
     fairness::{ByteBudget, Shares},
@@ -55,9 +55,10 @@ impl Sockets {
         &self,
         access: &kube_client::Config,
         servers: &[ServerAddress],
+        fallback: Option<&FallbackConfig>,
         tasks: &Tasks,
     ) -> Result<Connector, RunError> {
-        followed(Connector::to_servers(access, servers, self.upstream.clone()), tasks)
+        followed(Connector::to_servers(access, servers, fallback, self.upstream.clone()), tasks)
     }
 }
 
@@ -98,6 +99,7 @@ pub async fn run_config(
 ) -> Result<Drained, RunError> {
     config.check_files().await.map_err(RunError::Files)?;
     let upstream = config.upstream.resolve().await.map_err(RunError::UpstreamConfig)?;
+    let upstream = trusting(upstream, config.fallback.as_ref()).await?;
     let exposition = telemetry::install().map_err(RunError::Metrics)?;
     let mut listeners = Vec::with_capacity(config.listeners.len());
     for listener in &config.listeners {
@@ -119,7 +121,8 @@ pub async fn run(
     sockets: Sockets,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Drained, RunError> {
-    run_following(config, upstream, sockets, None, shutdown).await
+    let upstream = trusting(upstream.clone(), config.fallback.as_ref()).await?;
+    run_following(config, &upstream, sockets, None, shutdown).await
 }
 
 async fn run_following(
@@ -131,7 +134,7 @@ async fn run_following(
 ) -> Result<Drained, RunError> {
     // Clients are drained first, while caches are still followed; the operator's port is drained last.
     let (client_tasks, tasks, admin_tasks) = (Tasks::new(), Tasks::new(), Tasks::new());
-    let connector = sockets.connector(access, &config.servers, &tasks)?;
+    let connector = sockets.connector(access, &config.servers, config.fallback.as_ref(), &tasks)?;
     let upstream = Upstream::new(connector.clone());
     upstream.keep_servers_checked(&tasks);
     upstream.keep_probed(&tasks);
@@ -358,6 +361,17 @@ fn connection_limits(config: &Config) -> listener::Limits {
     listener::Limits { connections, connections_per_address, gives_way: GivesWay::Idle, answer_timeout }
 }
 
+/// The access to upstream, which believes the authorities of its fallback, too.
+pub(super) async fn trusting(
+    access: kube_client::Config,
+    fallback: Option<&FallbackConfig>,
+) -> Result<kube_client::Config, RunError> {
+    match fallback {
+        Some(fallback) => fallback.trusted(access).await.map_err(|problem| RunError::Files(Problems(vec![problem]))),
+        None => Ok(access),
+    }
+}
+
 /// The conditions of readiness. One of several API servers that is not in use is listed, but is not required.
 fn checks(
     cachers: &Cachers,
@@ -379,7 +393,7 @@ fn checks(
         });
         let servers = upstream.servers().into_iter().map(|server| Check {
             name: format!("upstream/{}", server.server),
-            ready: server.state == Usage::InUse,
+            ready: matches!(server.state, Usage::InUse | Usage::Standby),
             required: false,
             otherwise: server.state.in_words(),
         });

@@ -17,7 +17,7 @@ pub(super) async fn peers(
     upstream: &Upstream,
     tasks: &Tasks,
 ) -> Result<Option<Peers>, RunError> {
-    connected(config, access, upstream, |access| sockets.connector(access, &[], tasks)).await
+    connected(config, access, upstream, |access| sockets.connector(access, &[], None, tasks)).await
 }
 
 /// The same with connectors made by `connect`.

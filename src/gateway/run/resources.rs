@@ -8,6 +8,7 @@ use super::{
     RunError, peers,
     rights::{self, Asker, Right, RightState},
     scopes::{self, Reach},
+    trusting,
 };
 use crate::{
     cacher::{AGGREGATED, NO_SUCH_GROUP, NO_SUCH_RESOURCE, NOT_WATCHABLE},
@@ -18,8 +19,8 @@ use crate::{
 use base::{
     apimachinery::{CollectionScope, Encoding, GroupResource, GroupVersionResource},
     config::{
-        CacheConfig, CacheScope, ClientsConfig, Config, DEFAULT_EXCLUDE, IdentityConfig, MetricsAuthorization, PemFile,
-        Prewarm, Problem, ServerAddress, UpstreamConfig, meant,
+        CacheConfig, CacheScope, ClientsConfig, Config, DEFAULT_EXCLUDE, FallbackConfig, IdentityConfig,
+        MetricsAuthorization, PemFile, Prewarm, Problem, ServerAddress, UpstreamConfig, meant,
     },
     lifecycle::Tasks,
     telemetry::Chain,
@@ -32,6 +33,30 @@ pub struct LookedUp {
     pub problems: Vec<Problem>,
     /// What is worth knowing though it is no problem.
     pub notes: Vec<Problem>,
+}
+
+/// The servers in place of the address of a kubeconfig.
+#[derive(Clone, Copy, Debug, Default)]
+struct Listed<'a> {
+    servers: &'a [ServerAddress],
+    fallback: Option<&'a FallbackConfig>,
+}
+
+impl<'a> Listed<'a> {
+    fn of(config: &'a Config) -> Self {
+        Self { servers: &config.servers, fallback: config.fallback.as_ref() }
+    }
+
+    /// The field that has the address of a server, by its place among all.
+    fn field(&self, index: usize) -> String {
+        // With a fallback alone, the address of the kubeconfig is the first one.
+        let others = self.servers.len().max(1);
+        match index.checked_sub(others) {
+            Some(index) => format!("upstream.fallback.servers[{index}]"),
+            None if self.servers.is_empty() => "upstream.kubeconfig".to_owned(),
+            None => format!("upstream.servers[{index}]"),
+        }
+    }
 }
 
 /// An API server that answers.
@@ -53,7 +78,7 @@ struct Reached {
 /// There is no kubeconfig.
 pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
     let mut found = LookedUp::default();
-    let upstream = found.reached("upstream.kubeconfig", &config.upstream, &config.servers).await?;
+    let upstream = found.reached("upstream.kubeconfig", &config.upstream, Listed::of(config)).await?;
     if let ClientsConfig::Delegated(delegated) = &config.clients {
         let reviews = [
             ("authentication", &delegated.authentication.reviews, rights::TOKEN_REVIEWS),
@@ -61,7 +86,9 @@ pub async fn look_up(config: &Config) -> Result<LookedUp, RunError> {
         ];
         for (section, reviewer, right) in reviews {
             let reviewer = match reviewer {
-                Some(reviewer) => found.reached(&format!("clients.{section}.kubeconfig"), reviewer, &[]).await?,
+                Some(reviewer) => {
+                    found.reached(&format!("clients.{section}.kubeconfig"), reviewer, Listed::default()).await?
+                }
                 None => upstream.clone(),
             };
             if let Some(reviewer) = reviewer {
@@ -88,10 +115,11 @@ impl LookedUp {
         &mut self,
         field: &str,
         config: &UpstreamConfig,
-        servers: &[ServerAddress],
+        listed: Listed<'_>,
     ) -> Result<Option<Reached>, RunError> {
         let access = config.resolve().await.map_err(RunError::UpstreamConfig)?;
-        let connector = match Connector::to_servers(&access, servers, None) {
+        let access = trusting(access, listed.fallback).await?;
+        let connector = match Connector::to_servers(&access, listed.servers, listed.fallback, None) {
             Ok(connector) => connector,
             Err(error) => {
                 self.problems.push(problem(field, unusable_access(config, &error)));
@@ -100,15 +128,13 @@ impl LookedUp {
         };
         let upstream = Upstream::new(connector.clone());
         upstream.check_servers_once().await;
-        let mut in_use = servers.len();
-        for (index, state) in upstream.servers().into_iter().enumerate() {
-            if state.state != Usage::InUse {
-                let told = problem(&format!("upstream.servers[{index}]"), format!("{}: {}", state.server, state.error));
-                self.problems.push(told);
-                in_use -= 1;
+        let states = upstream.servers();
+        for (index, state) in states.iter().enumerate() {
+            if !matches!(state.state, Usage::InUse | Usage::Standby) {
+                self.problems.push(problem(&listed.field(index), format!("{}: {}", state.server, state.error)));
             }
         }
-        if !servers.is_empty() && in_use == 0 {
+        if !states.is_empty() && states.iter().all(|state| state.state != Usage::InUse) {
             return Ok(None);
         }
         upstream.probe_once().await;

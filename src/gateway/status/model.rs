@@ -358,7 +358,7 @@ impl Trouble {
             "unanswered" => format!("The API server {} does not answer GET /version with its version", self.server),
             "unauthorized" => format!("The API server {} does not accept the gateway's credentials", self.server),
             "forbidden" if self.path.is_none() => {
-                "No server of upstream.servers is usable, since the gateway may not list namespaces".to_owned()
+                "No server of upstream is usable, since the gateway may not list namespaces".to_owned()
             }
             _ => format!(
                 "The API server {} refuses {} to the gateway",

@@ -13,7 +13,7 @@ pub(super) fn row(state: ServerState, detail: Detail) -> Server {
 impl Server {
     /// `None` for a state that only a newer gateway has.
     fn usage(&self) -> Option<Usage> {
-        [Usage::InUse, Usage::Aside, Usage::Unknown, Usage::Foreign]
+        [Usage::InUse, Usage::Aside, Usage::Unknown, Usage::Foreign, Usage::Standby]
             .into_iter()
             .find(|usage| usage.as_str() == self.state)
     }

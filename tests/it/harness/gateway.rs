@@ -75,6 +75,10 @@ impl Gateway {
         self.of_admin("/readyz?verbose").await
     }
 
+    pub(crate) async fn status_json(&self) -> String {
+        self.of_admin("/status.json").await.1
+    }
+
     async fn of_admin(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.admin).await.unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n");

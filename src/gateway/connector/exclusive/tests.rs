@@ -239,7 +239,7 @@ fn in_memory() -> (Connector, mpsc::Receiver<DuplexStream>) {
     }));
     let address = ([127, 0, 0, 1], 1).into();
     let servers = ["127.0.0.1:1".parse().unwrap()];
-    let connector = Connector::to_servers(&config(address), &servers, Some(opener)).unwrap();
+    let connector = Connector::to_servers(&config(address), &servers, None, Some(opener)).unwrap();
     connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None })]);
     (connector, connections)
 }

@@ -8,8 +8,8 @@ impl Known {
     /// The server for a connection that has tried `tried`; `None` if there is none left.
     ///
     /// The one with the fewest connections of those that are not set aside: a server that has come back gets the next
-    /// ones. If all are set aside, those of the cluster are chosen in the same way, at last those that did not take
-    /// their last connection.
+    /// ones. Those of the fallback come after all others. If all are set aside, those of the cluster are chosen in the
+    /// same way, at last those that did not take their last connection.
     pub(super) fn choose(&mut self, choice: Choice, tried: &[usize], now: Instant) -> Option<usize> {
         let is_left = |index: &usize| !tried.contains(index);
         if let Choice::Only(index) = choice {
@@ -19,6 +19,10 @@ impl Known {
         let members: Vec<usize> = (0..self.servers.len()).filter(member).filter(is_left).collect();
         let well = |index: &usize| !self.servers[*index].is_set_aside(now);
         let mut well: Vec<usize> = members.iter().copied().filter(well).collect();
+        let is_fallback = |index: &usize| self.servers[*index].is_fallback;
+        if !well.iter().all(is_fallback) {
+            well.retain(|index| !is_fallback(index));
+        }
         if choice == Choice::OneVersion && !well.is_empty() {
             let followed = self.follow(&well);
             well.retain(|index| self.servers[*index].version == followed);

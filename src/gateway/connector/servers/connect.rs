@@ -7,7 +7,7 @@ use http::{Uri, uri::Authority};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Choice, Denial, Held, Servers};
+use super::{Choice, Denial, Finding, Held, Servers, Usage};
 use crate::connector::{
     BoxError, TroubleKind,
     acceptance::{Acceptance, NotAccepted},
@@ -30,10 +30,12 @@ pub(in crate::connector) struct Route {
 
 /// There is no server to connect to.
 #[derive(Debug, thiserror::Error)]
-#[error("no server of upstream.servers is usable{}: {servers}", self.why())]
+#[error("no server of upstream is usable{}: {servers}", self.why())]
 pub(in crate::connector) struct NoServer {
     /// Why the servers refuse the question of which cluster they are; `None` if none refuses it.
     denial: Option<Denial>,
+    /// Whether nothing answers at any of them.
+    are_gone: bool,
     /// The servers, each with its error.
     servers: String,
 }
@@ -46,6 +48,11 @@ impl NoServer {
             Some(Denial::Forbidden) => TroubleKind::Forbidden,
             None => TroubleKind::Unreachable,
         }
+    }
+
+    /// Whether nothing answers at any of them.
+    pub(in crate::connector) fn are_gone(&self) -> bool {
+        self.are_gone
     }
 
     fn why(&self) -> &'static str {
@@ -156,12 +163,15 @@ impl Servers {
         ended.await;
     }
 
-    fn none(&self) -> NoServer {
-        let reasons = self.states().into_iter().map(|state| format!("{}: {}", state.server, state.error));
+    pub(super) fn none(&self) -> NoServer {
+        let states = self.states().into_iter().filter(|state| state.state != Usage::Standby);
+        let reasons = states.map(|state| format!("{}: {}", state.server, state.error));
         let servers = reasons.collect::<Vec<_>>().join("; ");
         let known = self.lock();
         let denials = known.servers.iter().filter_map(|server| server.denial());
-        NoServer { denial: denials.min_by_key(|denial| *denial == Denial::Forbidden), servers }
+        let mut used = known.servers.iter().filter(|server| !known.is_on_standby(server));
+        let are_gone = used.all(|server| matches!(server.finding, Finding::Gone { .. }));
+        NoServer { denial: denials.min_by_key(|denial| *denial == Denial::Forbidden), are_gone, servers }
     }
 }
 

@@ -4,9 +4,13 @@
 //! ([`Servers::found`]). One that does not take connections, or is found unwell, is set aside: others are preferred,
 //! but if all are set aside, they are tried all the same. Nothing of a request has been sent while a connection is
 //! opened, so that trying the next server is safe for every request.
+//!
+//! Servers of `upstream.fallback` are checked, and used, only while none of the others is known to be of the cluster
+//! ([`Fallback`]).
 
 mod choice;
 mod connect;
+mod fallback;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use base::{
-    config::ServerAddress,
+    config::{FallbackConfig, ServerAddress},
     telemetry::{server_connections, server_is_in_use, server_set_aside},
 };
 
@@ -34,6 +38,7 @@ use super::{
 };
 
 pub(super) use connect::{NoServer, Route};
+use fallback::{Fallback, Turn};
 
 /// How long a server that did not take a connection is set aside, the first time and at most; doubled each time that it
 /// happens again.
@@ -61,6 +66,8 @@ struct Known {
     servers: Vec<Server>,
     /// The `/version` of the servers that the gateway's own requests go to; `None` before the first.
     followed: Option<Version>,
+    /// `None` if all servers are equal.
+    fallback: Option<Fallback>,
 }
 
 /// What a server says of its version; `None` if it does not.
@@ -68,6 +75,7 @@ type Version = Option<Arc<str>>;
 
 /// What is known of one server.
 struct Server {
+    is_fallback: bool,
     finding: Finding,
     refused: Option<Refused>,
     version: Version,
@@ -100,6 +108,8 @@ pub enum Finding {
     Unwell { reason: &'static str, error: String },
     /// Whether it is of the cluster is not known: it is not used.
     Unknown { reason: &'static str, error: String },
+    /// The same, because nothing answers there.
+    Gone { reason: &'static str, error: String },
     /// Whether it is of the cluster is not known, since it does not tell that to the gateway: it is not used.
     Denied { denial: Denial, error: String },
     /// It is not of the cluster: it is never used.
@@ -149,6 +159,8 @@ pub enum Usage {
     Unknown,
     /// None.
     Foreign,
+    /// None, since others can be used: it is of `upstream.fallback`.
+    Standby,
 }
 
 /// The place of a connection to one of the servers, from before it is opened.
@@ -160,20 +172,27 @@ pub(super) struct Held {
 
 impl Servers {
     /// `None` without addresses.
-    pub(super) fn new(addresses: &[ServerAddress]) -> Option<Self> {
+    pub(super) fn new(addresses: &[ServerAddress], fallback: Option<&FallbackConfig>) -> Option<Self> {
         if addresses.is_empty() {
             return None;
         }
-        let servers = addresses.iter().map(|_| Server::unchecked()).collect();
-        let known = Mutex::new(Known { servers, followed: None });
+        addresses.iter().for_each(|address| server_is_in_use(&address.to_string(), false));
+        let others = fallback.map_or(&[][..], |fallback| &fallback.servers);
+        let servers = addresses.iter().map(|_| false).chain(others.iter().map(|_| true)).map(Server::unchecked);
+        let fallback = fallback.map(|fallback| Fallback::new(fallback.percent));
+        let known = Mutex::new(Known { servers: servers.collect(), followed: None, fallback });
+        let addresses = addresses.iter().chain(others).cloned().collect();
         let (checks, recovery, wanted) = (watch::Sender::new(0), Recovery::new(), Notify::new());
-        let shared = Shared { addresses: addresses.into(), known, checks, recovery, wanted };
-        shared.addresses.iter().for_each(|address| server_is_in_use(&address.to_string(), false));
-        Some(Self(Arc::new(shared)))
+        Some(Self(Arc::new(Shared { addresses, known, checks, recovery, wanted })))
     }
 
     pub fn addresses(&self) -> &[ServerAddress] {
         &self.0.addresses
+    }
+
+    /// The number of servers that are not of the fallback: the first ones.
+    pub fn without_fallback(&self) -> usize {
+        self.lock().servers.iter().filter(|server| !server.is_fallback).count()
     }
 
     /// Records what a check of all servers has found out; `None` for a server that was not asked. Breaks the
@@ -188,6 +207,7 @@ impl Servers {
             }
         }
         let is_usable = known.servers.iter().any(Server::is_ready);
+        known.judge_fallback(now);
         drop(known);
         self.0.checks.send_modify(|checks| *checks += 1);
         if is_usable && !was_usable {
@@ -203,6 +223,12 @@ impl Servers {
     /// Breaks all connections.
     pub fn break_all(&self) {
         self.lock().servers.iter_mut().for_each(|server| server.breaks.all());
+    }
+
+    /// Whether the server at that place in the configuration is to be checked now: one of the fallback, if it is used.
+    pub fn is_checked(&self, index: usize) -> bool {
+        let known = self.lock();
+        known.servers.get(index).is_some_and(|server| !known.is_on_standby(server))
     }
 
     /// Whether the server at that place in the configuration is known to be of the cluster.
@@ -229,12 +255,15 @@ impl Servers {
     pub fn states(&self) -> Vec<ServerState> {
         let (known, now) = (self.lock(), Instant::now());
         let servers = self.0.addresses.iter().zip(&known.servers);
-        let state = |(address, server): (&ServerAddress, &Server)| ServerState {
-            server: address.to_string(),
-            state: server.state(now),
-            version: server.shown_version().map(str::to_owned),
-            connections: server.connections,
-            error: server.error(now).to_owned(),
+        let state = |(address, server): (&ServerAddress, &Server)| {
+            let is_idle = known.is_on_standby(server) && server.is_blameless();
+            ServerState {
+                server: address.to_string(),
+                state: if is_idle { Usage::Standby } else { server.state(now) },
+                version: server.shown_version().map(str::to_owned),
+                connections: server.connections,
+                error: if is_idle { String::new() } else { server.error(now).to_owned() },
+            }
         };
         servers.map(state).collect()
     }
@@ -244,10 +273,38 @@ impl Servers {
     }
 }
 
+impl Known {
+    /// Begins or ends the use of the fallback, if it is time. What clients have open there ends by itself: a forwarded
+    /// request is the API server's in any case.
+    fn judge_fallback(&mut self, now: Instant) {
+        let are_others_usable = self.servers.iter().any(|server| !server.is_fallback && server.is_member());
+        match self.fallback.as_mut().map_or(Turn::None, |fallback| fallback.judge(are_others_usable, now)) {
+            Turn::None => {}
+            Turn::Begin => tracing::warn!("none of the servers can be used: those of upstream.fallback are used"),
+            Turn::End => {
+                for server in self.servers.iter_mut().filter(|server| server.is_fallback) {
+                    server.breaks.own();
+                    (server.finding, server.told) = (Finding::unchecked(), None);
+                }
+                tracing::info!("other servers can be used again: those of upstream.fallback are not used any more");
+            }
+        }
+    }
+
+    fn is_on_standby(&self, server: &Server) -> bool {
+        server.is_fallback && !self.fallback.as_ref().is_some_and(Fallback::is_used)
+    }
+}
+
 impl Server {
-    fn unchecked() -> Self {
-        let finding = Finding::Unknown { reason: "unchecked", error: "it was not checked yet".to_owned() };
-        Self { finding, refused: None, version: None, connections: 0, breaks: Breaks::new(), told: None }
+    fn unchecked(is_fallback: bool) -> Self {
+        let (finding, breaks) = (Finding::unchecked(), Breaks::new());
+        Self { is_fallback, finding, refused: None, version: None, connections: 0, breaks, told: None }
+    }
+
+    /// Whether nothing is known that would keep it from being used.
+    fn is_blameless(&self) -> bool {
+        self.is_ready() || self.finding == Finding::unchecked()
     }
 
     /// Whether it is of the cluster.
@@ -272,7 +329,7 @@ impl Server {
     fn state(&self, now: Instant) -> Usage {
         match self.finding {
             Finding::Foreign { .. } => Usage::Foreign,
-            Finding::Unknown { .. } | Finding::Denied { .. } => Usage::Unknown,
+            Finding::Unknown { .. } | Finding::Gone { .. } | Finding::Denied { .. } => Usage::Unknown,
             Finding::Ready { .. } | Finding::Unwell { .. } if self.is_set_aside(now) => Usage::Aside,
             Finding::Ready { .. } | Finding::Unwell { .. } => Usage::InUse,
         }
@@ -295,6 +352,7 @@ impl Server {
             (
                 Finding::Unwell { error, .. }
                 | Finding::Unknown { error, .. }
+                | Finding::Gone { error, .. }
                 | Finding::Denied { error, .. }
                 | Finding::Foreign { error },
                 _,
@@ -319,7 +377,7 @@ impl Server {
             self.breaks.all();
         }
         let state = self.state(now);
-        server_is_in_use(&address.to_string(), state == Usage::InUse);
+        self.show_usage(address, state);
         if self.told.replace(state) == Some(state) {
             return;
         }
@@ -333,7 +391,7 @@ impl Server {
                 server_set_aside(&address.to_string(), reason);
                 tracing::warn!(server = %address, error, "API server set aside; others are preferred");
             }
-            Finding::Unknown { .. } | Finding::Denied { .. } => {
+            Finding::Unknown { .. } | Finding::Gone { .. } | Finding::Denied { .. } => {
                 server_set_aside(&address.to_string(), self.finding.reason());
                 tracing::warn!(server = %address, error, "API server not used, because it cannot be checked");
             }
@@ -345,6 +403,13 @@ impl Server {
                     "API server excluded: it belongs to a different cluster than the others"
                 );
             }
+        }
+    }
+
+    /// The series says which servers ought to be in use, and those of the fallback ought not to be.
+    fn show_usage(&self, address: &ServerAddress, state: Usage) {
+        if !self.is_fallback {
+            server_is_in_use(&address.to_string(), state == Usage::InUse);
         }
     }
 
@@ -361,7 +426,7 @@ impl Server {
         self.refused = Some(Refused { until: now + aside, times, error: bounded(error) });
         if self.told == Some(Usage::InUse) {
             self.told = Some(Usage::Aside);
-            server_is_in_use(&address.to_string(), false);
+            self.show_usage(address, Usage::Aside);
             server_set_aside(&address.to_string(), "connect");
             tracing::warn!(server = %address, error = self.error(now), "API server set aside; others are preferred");
         }
@@ -376,6 +441,7 @@ impl Usage {
             Self::Aside => "aside",
             Self::Unknown => "unknown",
             Self::Foreign => "foreign",
+            Self::Standby => "standby",
         }
     }
 
@@ -385,16 +451,23 @@ impl Usage {
             Self::Aside => "set aside, other servers are preferred",
             Self::Unknown => "not used, since it cannot be checked",
             Self::Foreign => "never used, since it is not of the cluster",
+            Self::Standby => "used only if no other server can be",
         }
     }
 }
 
 impl Finding {
+    /// Before the first check.
+    fn unchecked() -> Self {
+        Self::Unknown { reason: "unchecked", error: "it was not checked yet".to_owned() }
+    }
+
     fn bounded(self) -> Self {
         match self {
             Self::Ready { version } => Self::Ready { version },
             Self::Unwell { reason, error } => Self::Unwell { reason, error: bounded(&error) },
             Self::Unknown { reason, error } => Self::Unknown { reason, error: bounded(&error) },
+            Self::Gone { reason, error } => Self::Gone { reason, error: bounded(&error) },
             Self::Denied { denial, error } => Self::Denied { denial, error: bounded(&error) },
             Self::Foreign { error } => Self::Foreign { error: bounded(&error) },
         }
@@ -404,7 +477,7 @@ impl Finding {
     const fn reason(&self) -> &'static str {
         match self {
             Self::Ready { .. } => "",
-            Self::Unwell { reason, .. } | Self::Unknown { reason, .. } => reason,
+            Self::Unwell { reason, .. } | Self::Unknown { reason, .. } | Self::Gone { reason, .. } => reason,
             Self::Denied { denial, .. } => denial.as_str(),
             Self::Foreign { .. } => "foreign",
         }

@@ -11,7 +11,7 @@ use crate::connector::{
 
 fn servers(addresses: &[String]) -> Servers {
     let addresses: Vec<ServerAddress> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    Servers::new(&addresses).unwrap()
+    Servers::new(&addresses, None).unwrap()
 }
 
 fn named(names: &[&str]) -> Servers {
@@ -325,7 +325,7 @@ async fn a_connection_waits_for_a_check_and_says_why_there_is_no_server() {
     servers.found(vec![unknown(), None]);
     let error = connected(&servers).await.unwrap_err();
     let [one, other] = [&servers.states()[0].server, "b:1"].map(|server| format!("{server}: another cluster"));
-    assert_eq!(error, format!("no server of upstream.servers is usable: {one}; {other}"));
+    assert_eq!(error, format!("no server of upstream is usable: {one}; {other}"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,4 +346,62 @@ async fn a_server_that_comes_into_use_after_none_was_is_told_of_once() {
     servers.found(vec![unknown(), unwell()]);
     servers.found(vec![unknown(), ready("v1")]);
     assert!(told(then));
+}
+
+fn gone() -> Option<Finding> {
+    Some(Finding::Gone { reason: "unreachable", error: "refused".to_owned() })
+}
+
+/// Servers `a` and `b`, and `c` of the fallback, to which this gateway goes.
+fn with_fallback() -> Servers {
+    let [a, b, c] = ["a:1", "b:1", "c:1"].map(|address| address.parse().unwrap());
+    Servers::new(&[a, b], Some(&FallbackConfig { servers: vec![c], ca: None, percent: 100 })).unwrap()
+}
+
+fn states(servers: &Servers) -> [Usage; 3] {
+    servers.states().iter().map(|state| state.state).collect::<Vec<_>>().try_into().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_fallback_is_used_while_none_of_the_others_can_be() {
+    use Usage::{Aside, InUse, Standby, Unknown};
+    let servers = with_fallback();
+    servers.found(vec![ready("v1"), ready("v1"), None]);
+    assert_eq!((chosen(&servers, Choice::Any), servers.is_checked(2)), (vec![0, 1], false));
+    servers.found(vec![gone(), unwell(), None]);
+    advance(Duration::from_secs(60)).await;
+    servers.found(vec![gone(), unwell(), None]);
+    assert_eq!((states(&servers), servers.is_checked(2)), ([Unknown, Aside, Standby], false), "one answers");
+    servers.found(vec![gone(), gone(), None]);
+    assert_eq!(choose(&servers, Choice::Any, &[]), None, "before it lasts");
+    advance(Duration::from_secs(20)).await;
+    servers.found(vec![gone(), gone(), None]);
+    assert!(servers.is_checked(2));
+    servers.found(vec![gone(), gone(), ready("v1")]);
+    assert_eq!((chosen(&servers, Choice::OneVersion), states(&servers)), (vec![2], [Unknown, Unknown, InUse]));
+    let (own, forwarded) = (servers.hold(Choice::OneVersion, &[]).unwrap(), servers.hold(Choice::Any, &[]).unwrap());
+
+    servers.found(vec![ready("v1"), gone(), ready("v1")]);
+    assert_eq!(chosen(&servers, Choice::Any), [0], "new connections go back at once");
+    assert!(!own.breaks.is_broken(), "those that are open do so by and by");
+    advance(Duration::from_secs(60)).await;
+    servers.found(vec![ready("v1"), gone(), ready("v1")]);
+    assert_eq!((own.breaks.is_broken(), forwarded.breaks.is_broken()), (true, false));
+    assert_eq!((states(&servers), servers.is_checked(2)), ([InUse, Unknown, Standby], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_are_gone_if_nothing_answers_at_any_that_may_be_used() {
+    let servers = with_fallback();
+    let are_gone = || servers.none().are_gone();
+    servers.found(vec![gone(), gone(), None]);
+    assert!(are_gone());
+    servers.found(vec![gone(), unknown(), None]);
+    assert!(!are_gone(), "the reason of one may be the gateway's own");
+    advance(Duration::from_secs(20)).await;
+    servers.found(vec![gone(), gone(), None]);
+    servers.found(vec![None, None, unknown()]);
+    assert!(!are_gone(), "the fallback counts while it is used");
+    servers.found(vec![None, None, gone()]);
+    assert!(are_gone());
 }

@@ -37,6 +37,8 @@ pub(super) enum CheckResult {
     Denied(Denial, String),
     /// There is no connection.
     Unreachable(String),
+    /// The same, because nothing answers there ([`SendError::is_gone`]).
+    Gone(String),
     /// There is a connection, and no answer.
     Silent(String),
 }
@@ -78,7 +80,7 @@ impl CheckResult {
             Self::Busy { .. } => "busy",
             Self::Untold(_) => "failing",
             Self::Denied(denial, _) => denial.as_str(),
-            Self::Unreachable(_) => "unreachable",
+            Self::Unreachable(_) | Self::Gone(_) => "unreachable",
             Self::Silent(_) => "silent",
         }
     }
@@ -122,6 +124,9 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
     let answer = checks.send(index, request).await.map_err(|error| {
         let text = Chain(&error).to_string();
         match error {
+            // The server answers, and something else does not.
+            SendError::GoneAbove => CheckResult::Untold(text),
+            _ if error.is_gone() => CheckResult::Gone(text),
             SendError::Unreachable(_) | SendError::ConnectTimedOut(_) | SendError::Silent(_) => {
                 CheckResult::Unreachable(text)
             }
@@ -132,7 +137,6 @@ async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<
             | SendError::Saturated
             | SendError::ClientShare
             | SendError::NotAccepted
-            | SendError::GoneAbove
             | SendError::Malformed(_) => CheckResult::Untold(text),
         }
     })?;
@@ -184,7 +188,7 @@ mod tests {
 
     fn checks(server: &TestServer) -> ServerChecks {
         let address = server.config.cluster_url.authority().unwrap().as_str().parse().unwrap();
-        Connector::to_servers(&server.config, &[address], None).unwrap().server_checks().unwrap()
+        Connector::to_servers(&server.config, &[address], None, None).unwrap().server_checks().unwrap()
     }
 
     /// The result for a server that answers the question who it is with `status`, with or without `Retry-After`, and

@@ -27,6 +27,9 @@ pub(super) struct Membership {
     cluster: Option<String>,
     /// When a server of the cluster last answered.
     seen: Instant,
+    /// The number of servers, the first ones, that may be believed to be of a new cluster: not those of the fallback,
+    /// which are asked only in an outage.
+    believed: usize,
     servers: Vec<Server>,
 }
 
@@ -56,8 +59,8 @@ pub(super) struct Judgement {
 }
 
 impl Membership {
-    pub(super) fn new(servers: usize, now: Instant) -> Self {
-        Self { cluster: None, seen: now, servers: vec![Server::default(); servers] }
+    pub(super) fn new(servers: usize, believed: usize, now: Instant) -> Self {
+        Self { cluster: None, seen: now, believed, servers: vec![Server::default(); servers] }
     }
 
     /// Which servers are to be asked in the next round.
@@ -88,13 +91,17 @@ impl Membership {
     /// another one was known before.
     fn recognize(&mut self, answers: &[Option<CheckResult>], now: Instant) -> bool {
         let reports = || answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::report));
-        let Some(first) = reports().flatten().next() else { return false };
-        if let Some(cluster) = &self.cluster {
-            if reports().flatten().any(|report| report.uid == *cluster) {
-                self.seen = now;
-                return false;
-            }
-            let mut others = self.servers.iter().zip(reports()).filter(|(server, _)| server.is_member != Some(false));
+        if let Some(cluster) = &self.cluster
+            && reports().flatten().any(|report| report.uid == *cluster)
+        {
+            self.seen = now;
+            return false;
+        }
+        let believed = if self.cluster.is_some() { self.believed } else { answers.len() };
+        let Some(first) = reports().take(believed).flatten().next() else { return false };
+        if self.cluster.is_some() {
+            let mut others =
+                self.servers.iter().zip(reports()).take(believed).filter(|(server, _)| server.is_member != Some(false));
             if !others.all(|(_, report)| report.is_some()) && now.duration_since(self.seen) < ADOPT_AFTER {
                 return false;
             }
@@ -113,7 +120,7 @@ impl Server {
         let unwell = |error: &str| Some(Finding::Unwell { reason: answer.reason(), error: error.to_owned() });
         match (self.is_member, answer) {
             (_, CheckResult::Report(report)) => Some(self.judge_report(report, cluster)),
-            (Some(false), CheckResult::Unreachable(_)) => self.unknown(answer),
+            (Some(false), CheckResult::Unreachable(_) | CheckResult::Gone(_)) => self.unknown(answer),
             (Some(false), _) => {
                 self.rest = self.rested;
                 None
@@ -149,19 +156,17 @@ impl Server {
     /// Forgets a server that cannot be asked.
     fn unknown(&mut self, answer: &CheckResult) -> Option<Finding> {
         *self = Self { silent: self.silent, ..Self::default() };
-        let (CheckResult::Busy { error, .. }
-        | CheckResult::Silent(error)
-        | CheckResult::Untold(error)
-        | CheckResult::Denied(_, error)
-        | CheckResult::Unreachable(error)) = answer
-        else {
-            return None;
-        };
-        let (reason, error) = (answer.reason(), error.clone());
-        Some(if let CheckResult::Denied(denial, _) = answer {
-            Finding::Denied { denial: *denial, error }
-        } else {
-            Finding::Unknown { reason, error }
+        let reason = answer.reason();
+        Some(match answer {
+            CheckResult::Report(_) => return None,
+            CheckResult::Denied(denial, error) => Finding::Denied { denial: *denial, error: error.clone() },
+            CheckResult::Gone(error) => Finding::Gone { reason, error: error.clone() },
+            // Silent for some rounds.
+            CheckResult::Silent(error) if self.silent >= SILENT_MAX => Finding::Gone { reason, error: error.clone() },
+            CheckResult::Busy { error, .. }
+            | CheckResult::Silent(error)
+            | CheckResult::Untold(error)
+            | CheckResult::Unreachable(error) => Finding::Unknown { reason, error: error.clone() },
         })
     }
 

@@ -32,11 +32,13 @@ impl Upstream {
         });
     }
 
-    /// Checks the servers, so that they can be used; does nothing if there is only one address.
+    /// Checks the servers, those of the fallback too, so that they can be used; does nothing if there is only one
+    /// address.
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
-        let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
-        self.round(&checks, &mut membership).await;
+        let mut membership = membership(&checks);
+        let due = membership.due();
+        self.round(&checks, &mut membership, due).await;
     }
 
     /// The states of the servers, in the order of the configuration; empty if there is only one address.
@@ -45,9 +47,11 @@ impl Upstream {
     }
 
     async fn check(&self, checks: ServerChecks) {
-        let mut membership = Membership::new(checks.servers().addresses().len(), Instant::now());
+        let mut membership = membership(&checks);
         loop {
-            self.round(&checks, &mut membership).await;
+            let due = membership.due().into_iter().enumerate();
+            let due = due.map(|(index, is_due)| is_due && checks.servers().is_checked(index)).collect();
+            self.round(&checks, &mut membership, due).await;
             let wanted = async {
                 sleep(CHECK_AGAIN).await;
                 checks.servers().wanted().await;
@@ -60,8 +64,7 @@ impl Upstream {
     }
 
     /// Asks all servers that are due.
-    async fn round(&self, checks: &ServerChecks, membership: &mut Membership) {
-        let due = membership.due();
+    async fn round(&self, checks: &ServerChecks, membership: &mut Membership, due: Vec<bool>) {
         let asked = due.into_iter().enumerate().map(
             async |(index, is_due)| {
                 if is_due { Some(ask(checks, index).await) } else { None }
@@ -79,4 +82,9 @@ impl Upstream {
             self.storage().replaced();
         }
     }
+}
+
+fn membership(checks: &ServerChecks) -> Membership {
+    let servers = checks.servers();
+    Membership::new(servers.addresses().len(), servers.without_fallback(), Instant::now())
 }

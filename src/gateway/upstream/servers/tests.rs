@@ -30,11 +30,16 @@ struct Script {
 
 impl Script {
     fn of(servers: usize) -> Self {
-        let now = Instant::now();
-        Self { membership: Membership::new(servers, now), now, states: vec!['u'; servers] }
+        Self::with_fallback(servers, 0)
     }
 
-    /// The state of each server after a round: `r`eady, un`w`ell, `u`nknown, `f`oreign.
+    /// The last ones are of the fallback.
+    fn with_fallback(servers: usize, fallback: usize) -> Self {
+        let now = Instant::now();
+        Self { membership: Membership::new(servers, servers - fallback, now), now, states: vec!['u'; servers] }
+    }
+
+    /// The state of each server after a round: `r`eady, un`w`ell, `u`nknown, `g`one, `f`oreign.
     fn round(&mut self, answers: &[Option<CheckResult>]) -> String {
         let due = self.membership.due();
         let asked = answers.iter().zip(due).map(|(answer, due)| answer.clone().filter(|_| due));
@@ -46,6 +51,7 @@ impl Script {
                 Some(Finding::Ready { .. }) => 'r',
                 Some(Finding::Unwell { .. }) => 'w',
                 Some(Finding::Unknown { .. } | Finding::Denied { .. }) => 'u',
+                Some(Finding::Gone { .. }) => 'g',
                 Some(Finding::Foreign { .. }) => 'f',
             };
         }
@@ -113,12 +119,27 @@ fn a_new_cluster_is_believed_at_once_if_all_answer_and_later_if_some_do_not() {
 }
 
 #[test]
+fn no_cluster_of_the_fallback_is_believed_to_be_a_new_one() {
+    let mut script = Script::with_fallback(2, 1);
+    assert_eq!(script.round(&[said("a"), None]), "ru");
+    let gone = Some(CheckResult::Gone("refused".to_owned()));
+    for _ in 0..100 {
+        assert_eq!(script.round(&[gone.clone(), said("b")]), "gf");
+    }
+    while script.round(&[said("b"), said("b")]) != "rr" {}
+    // Before there is a known one, it is as good as any.
+    let mut script = Script::with_fallback(2, 1);
+    assert_eq!(script.round(&[gone, said("a")]), "gr");
+    assert_eq!(script.round(&[said("a"), said("a")]), "rr");
+}
+
+#[test]
 fn a_silent_server_is_set_aside_and_then_unknown() {
     let mut script = Script::of(2);
     assert_eq!(script.round(&[said("a"), said("a")]), "rr");
     assert_eq!(script.round(&[silent(), said("a")]), "wr");
     assert_eq!(script.round(&[silent(), said("a")]), "wr");
-    assert_eq!(script.round(&[silent(), said("a")]), "ur");
+    assert_eq!(script.round(&[silent(), said("a")]), "gr");
     // It may be another one now.
     assert_eq!(script.round(&[said("b"), said("a")]), "fr");
 }

@@ -212,7 +212,7 @@ async fn servers_are_asked_at_the_same_time() {
     })
     .await;
     let address: ServerAddress = server.config.cluster_url.authority().unwrap().as_str().parse().unwrap();
-    let connector = Connector::to_servers(&server.config, &[address.clone(), address], None).unwrap();
+    let connector = Connector::to_servers(&server.config, &[address.clone(), address], None, None).unwrap();
     let proxy = front_proxy(&connector, &certificate, &folder);
     assert_eq!(proxy.probe().await, [Verdict::Accepted, Verdict::Accepted]);
 }
@@ -223,7 +223,7 @@ async fn servers_that_accept_the_certificate_may_be_out_of_reach_alone() {
     let server = TestServer::start_tls_with(&authority, &[b"http/1.1"], |_| async { Response::new(full("")) }).await;
     let open = server.config.cluster_url.authority().unwrap().to_string();
     let addresses = ["127.0.0.1:1".to_owned(), open].map(|address| address.parse::<ServerAddress>().unwrap());
-    let connector = Connector::to_servers(&server.config, &addresses, None).unwrap();
+    let connector = Connector::to_servers(&server.config, &addresses, None, None).unwrap();
     connector.servers().unwrap().found(vec![Some(Finding::Ready { version: None }); 2]);
     let proxy = front_proxy(&connector, &authority.client("proxy"), &folder);
     let Prober { acceptance, files, .. } = &*proxy.prober;
