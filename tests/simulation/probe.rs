@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     api_server::edition_of,
@@ -15,6 +15,8 @@ use crate::{
 
 /// What user agents of probes begin with.
 pub(crate) const PROBE: &str = "probe-";
+/// How long a gateway may take to notice a restore: less than a client may wait in vain.
+const NOTICED_WITHIN: Duration = Duration::from_secs(35);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -70,17 +72,22 @@ async fn has_closed(client: &Client) {
     in_time.unwrap_or_else(|_| panic!("{}: {} are left", client.name, counts()));
 }
 
-/// Waits until the gateway no longer answers with a version that upstream does not have.
+/// Waits until the gateway no longer answers with a version that upstream does not have. What is forwarded says nothing
+/// of that: a gateway that may not have the memory is given the time that it may take.
 async fn has_noticed(client: &Client, selection: &Selection) {
+    let began = Instant::now();
     loop {
         client.world.was_forwarded(&client.name);
-        if let Some(list) = list(client, selection).await
-            && is_from_memory(client)
-        {
+        let answer = list(client, selection).await;
+        let is_forwarded = client.world.was_forwarded(&client.name);
+        if let Some(list) = answer.filter(|_| !is_forwarded) {
             let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             if version <= client.world.sim.revision() {
                 return;
             }
+        }
+        if client.world.open.may_lack_memory(client.gateway.unwrap()) && began.elapsed() > NOTICED_WITHIN {
+            return;
         }
         sleep(PAUSE).await;
     }
