@@ -1,17 +1,18 @@
 //! A gateway behind a gateway, which is a process of its own: one process would refuse its own requests as a loop.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use kube_fanout::sim::Sim;
+use kube_fanout::{config::FallbackConfig, sim::Sim};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{process::Child, task::JoinSet};
 
 use crate::harness::{
-    Gateway, Informer, Route, Selection, World, metrics,
+    Gateway, Informer, Route, Selection, World, metrics, passing,
     process::{Process, ask, in_front_of, relay},
+    until,
     upstream::{pod, pods},
     within,
 };
@@ -142,4 +143,35 @@ async fn gateways_that_ask_how_far_the_api_server_is_cost_it_one_answer() {
         assert_eq!(answer.route, Route::Forwarded("most_recent".to_owned()), "{other}");
         assert_eq!(answer.text(), world.directly(other).await.1, "{other}");
     }
+}
+
+/// A gateway with several servers checks each of them every five seconds.
+#[tokio::test]
+async fn checks_of_a_gateway_above_do_not_reach_the_api_server() {
+    let sim = Sim::new();
+    let upper = Process::in_front_of(sim.clone(), "").await;
+    let mut relays = JoinSet::new();
+    let lower = Gateway::start_with(&relay(&mut relays, upper.client.clone()).await, |config| {
+        let servers = vec!["127.0.0.1:1".parse().unwrap()];
+        config.fallback = Some(FallbackConfig { servers, ..FallbackConfig::default() });
+    })
+    .await;
+    lower.warm("/api/v1/pods").await;
+    let before = sim.counts();
+    let answered = async || {
+        let series = r#"kube_fanout_requests_total{"#;
+        let told = metrics::sum(&upper.admin("/metrics").await, series, r#"verb="get",resource="",outcome="served""#);
+        (told > 10).then_some(())
+    };
+    passing(Duration::from_secs(1), until("several checks", answered)).await;
+    let after = sim.counts();
+    assert_eq!(
+        ["list", "get"].map(|verb| after.requests(verb, "namespaces") - before.requests(verb, "namespaces")),
+        [0, 0]
+    );
+    // What clients ask for is the API server's to answer.
+    let ready = lower.client.get("/readyz").await;
+    assert_eq!((ready.status.as_u16(), &ready.route), (200, &Route::Forwarded("non_resource_path".to_owned())));
+    assert!(!ready.headers.contains_key("kube-fanout-cluster"));
+    lower.stop().drained().await;
 }

@@ -33,6 +33,7 @@ use crate::{
     listener::{self, Connection, Handler, LongRunning},
     serve::{self, Downstream, ForwardReason, Read, ReadConcurrency, Unanswered},
     traces::Stage,
+    upstream::Introduction,
 };
 use base::{
     apimachinery::{RequestInfo, ResourceRequest, Verb, WatchOptions},
@@ -331,6 +332,12 @@ impl Handler for Gateway {
         };
         if let Some(leave) = page.as_ref().and_then(|page| page.leave(&request)) {
             return Body::answer(record, Outcome::Served, None, leave.map(Inner::Rejected));
+        }
+        if Introduction::is_asked(&request)
+            && let Some(introduction) = Box::pin(stages.cachers.upstream().introduction()).await
+        {
+            let answer = introduction.answer(connection.draining.is_cancelled());
+            return Body::answer(record, Outcome::Served, None, answer.map(Inner::Rejected));
         }
         let certificate = connection.client_certificate.as_deref();
         let credentials = stages.permission.authenticator.credentials(request.headers_mut(), certificate);

@@ -1,7 +1,10 @@
 //! Which cluster upstream belongs to, asked once for all tasks that need it at the same time, and what follows if it is
 //! another one than before (the manual's chapter `consistency`, "A replaced cluster").
 
-use std::time::Duration;
+use std::{
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
 
 use serde::Deserialize;
 use tokio::{
@@ -9,7 +12,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{FetchError, Upstream};
+use super::{FetchError, Upstream, introduction::ClusterName};
 use base::telemetry::Chain;
 
 /// The namespace whose uid identifies a cluster: it exists in every cluster, and cannot be deleted.
@@ -19,7 +22,11 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-pub(super) struct Cluster(Mutex<Known>);
+pub(super) struct Cluster {
+    known: Mutex<Known>,
+    /// What the last answer that told of it has shown, for readers that do not ask upstream.
+    name: RwLock<Option<ClusterName>>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -29,12 +36,22 @@ struct Known {
     asked: Option<(Instant, Option<Box<str>>)>,
 }
 
+impl Cluster {
+    pub(super) fn name(&self) -> Option<ClusterName> {
+        self.name.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn is(&self, name: ClusterName) {
+        *self.name.write().unwrap_or_else(PoisonError::into_inner) = Some(name);
+    }
+}
+
 impl Upstream {
     /// The uid of the namespace `kube-system`, requested no earlier than `since`; `None` if upstream does not tell it.
     /// If there is one address, and the uid is another one than before, the cluster was replaced.
     pub async fn cluster(&self, since: Instant) -> Option<Box<str>> {
         let came = Instant::now();
-        let mut known = self.shared.cluster.0.lock().await;
+        let mut known = self.shared.cluster.known.lock().await;
         if let Some((at, uid)) = &known.asked
             && *at >= if uid.is_some() { since } else { came }
         {
@@ -57,6 +74,7 @@ impl Upstream {
         }
         known.asked = Some((at, uid.clone()));
         if let Some(now) = &uid {
+            self.shared.cluster.is(ClusterName::of_uid(now));
             let before = known.uid.replace(now.clone()).filter(|before| before != now);
             // Several servers are told apart and judged by their checks.
             if let (Some(before), None) = (before, self.shared.connector.servers()) {

@@ -5,6 +5,7 @@ mod cluster;
 mod crd;
 mod discovery;
 mod fetch;
+mod introduction;
 mod list_watch;
 mod probe;
 mod review;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 pub use crd::Crd;
 pub use discovery::{ApiResource, Discovery, DiscoveryError, ServedBy};
 pub use fetch::FetchError;
+pub use introduction::Introduction;
 pub use list_watch::ResourceListWatch;
 pub use review::ReviewError;
 

@@ -20,7 +20,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct ServerVersion {
     asked: Mutex<Option<Asked>>,
-    /// `gitVersion` of the last answer that had one, for readers that do not ask upstream.
+    /// That of the last answer that had one, for readers that do not ask upstream.
     last: RwLock<Option<String>>,
 }
 
@@ -46,6 +46,13 @@ struct Document {
     emulation_major: String,
     #[serde(default)]
     emulation_minor: String,
+}
+
+impl ServerVersion {
+    /// The version that upstream last reported, as [`parse`] reads it; `None` if it has not answered yet.
+    pub(super) fn last(&self) -> Option<String> {
+        self.last.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Upstream {
@@ -85,15 +92,14 @@ impl Upstream {
         is_own.then(|| git_version.to_owned())
     }
 
-    /// Keeps the `gitVersion` of a version that [`parse`] has read.
+    /// Keeps a version that [`parse`] has read.
     pub(super) fn note_version(&self, version: &str) {
-        let name = version.split(' ').next().unwrap_or_default().to_owned();
-        *self.shared.server_version.last.write().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        *self.shared.server_version.last.write().unwrap_or_else(PoisonError::into_inner) = Some(version.to_owned());
     }
 
     /// The version that upstream last reported (`v1.36.0`); `None` if it has not answered yet.
     pub fn last_version(&self) -> Option<String> {
-        self.shared.server_version.last.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.server_version.last().map(|version| version.split(' ').next().unwrap_or_default().to_owned())
     }
 }
 

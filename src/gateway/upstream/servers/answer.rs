@@ -10,13 +10,15 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     connector::{Denial, RequestBody, SendError, ServerChecks},
-    upstream::server_version,
+    upstream::{
+        introduction::{ClusterName, Introduction, PATH as READY},
+        server_version,
+    },
 };
 use base::{apimachinery::Status, telemetry::Chain};
 
 /// A list of one object, which API servers of any cluster have.
 const WHO: &str = "/api/v1/namespaces?fieldSelector=metadata.name%3Dkube-system";
-const READY: &str = "/readyz";
 /// Time limit for all questions to one server.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -45,8 +47,7 @@ pub(super) enum CheckResult {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerReport {
-    /// Of the namespace `kube-system`.
-    pub(super) uid: String,
+    pub(super) cluster: ClusterName,
     /// Its `/version`; `None` if it does not say.
     pub(super) version: Option<String>,
     /// Why it is not ready to serve; `None` if it is, or may not be asked.
@@ -104,23 +105,30 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, Check
         let silent = || CheckResult::Silent(format!("it does not answer {path} within {ANSWER_MAX:?}"));
         timeout_at(deadline, get(checks, index, path)).await.unwrap_or_else(|_| Err(silent()))
     };
-    let who = who(&get(WHO).await?)?;
     // Never busy: an API server answers this in any case, and with 503 at last when it ends.
-    let status = get(READY).await?.status();
+    let ready = get(READY).await?;
+    let status = ready.status();
     let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
-    let uid = match who {
-        Who::Told(uid) => uid,
+    // Of a gateway nothing else is asked, which it would have to ask the API server.
+    if let Some(Introduction { cluster, version }) = Introduction::of(&ready) {
+        return Ok(CheckResult::Report(ServerReport { cluster, version, unready }));
+    }
+    let cluster = match who(&get(WHO).await?)? {
+        Who::Told(uid) => ClusterName::of_uid(&uid),
         Who::Busy(error) => return Ok(CheckResult::Busy { error, unready }),
     };
     // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
     let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
     let version = version.and_then(|answer| server_version::parse(answer.body()));
-    Ok(CheckResult::Report(ServerReport { uid, version, unready }))
+    Ok(CheckResult::Report(ServerReport { cluster, version, unready }))
 }
 
 async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, CheckResult> {
     let request = Request::get(path).header(header::ACCEPT, "application/json").body(RequestBody::Empty);
-    let request = request.map_err(|error| CheckResult::Untold(error.to_string()))?;
+    let mut request = request.map_err(|error| CheckResult::Untold(error.to_string()))?;
+    if path == READY {
+        Introduction::ask(&mut request);
+    }
     let answer = checks.send(index, request).await.map_err(|error| {
         let text = Chain(&error).to_string();
         match error {

@@ -1,6 +1,6 @@
 //! Decides from the answers of several API servers which of them are of the cluster. Pure.
 //!
-//! A server is of the cluster if its `kube-system` namespace has the uid of the first one that answered. That the
+//! A server is of the cluster if it is the cluster of the first one that answered ([`ClusterName`]). That the
 //! versions of its storage go back is noticed as for a single address: by the stores.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::answer::{CheckResult, ServerReport};
-use crate::connector::Finding;
+use crate::{connector::Finding, upstream::introduction::ClusterName};
 
 /// How many rounds in a row a server may leave unanswered; then its connections are broken.
 const SILENT_MAX: u32 = 3;
@@ -23,8 +23,8 @@ const ADOPT_AFTER: Duration = Duration::from_secs(60);
 /// What is known of the cluster and its servers.
 #[derive(Debug)]
 pub(super) struct Membership {
-    /// The uid of the cluster's namespace `kube-system`; `None` before the first answer.
-    cluster: Option<String>,
+    /// `None` before the first answer.
+    cluster: Option<ClusterName>,
     /// When a server of the cluster last answered.
     seen: Instant,
     /// The number of servers, the first ones, that may be believed to be of a new cluster: not those of the fallback,
@@ -76,15 +76,20 @@ impl Membership {
     /// Judges the answers of a round; `None` for servers that were not asked.
     pub(super) fn round(&mut self, answers: &[Option<CheckResult>], now: Instant) -> Judgement {
         let is_another = self.recognize(answers, now);
-        let cluster = self.cluster.as_deref().unwrap_or_default();
+        let cluster = self.cluster.clone();
         let mut has_strayed = false;
         let judged = self.servers.iter_mut().zip(answers).map(|(server, answer)| {
             let was_member = server.is_member == Some(true);
-            let finding = server.judge(answer.as_ref()?, cluster, now);
+            let finding = server.judge(answer.as_ref()?, cluster.as_ref(), now);
             has_strayed |= was_member && server.is_member == Some(false);
             finding
         });
         Judgement { findings: judged.collect(), is_another, has_strayed }
+    }
+
+    /// The cluster; `None` before the first answer.
+    pub(super) fn cluster(&self) -> Option<&ClusterName> {
+        self.cluster.as_ref()
     }
 
     /// Learns which cluster it is: that of the first server, in the order of the configuration, that answers. Whether
@@ -92,7 +97,7 @@ impl Membership {
     fn recognize(&mut self, answers: &[Option<CheckResult>], now: Instant) -> bool {
         let reports = || answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::report));
         if let Some(cluster) = &self.cluster
-            && reports().flatten().any(|report| report.uid == *cluster)
+            && reports().flatten().any(|report| report.cluster == *cluster)
         {
             self.seen = now;
             return false;
@@ -108,13 +113,13 @@ impl Membership {
         }
         self.servers.iter_mut().for_each(|server| server.is_member = None);
         self.seen = now;
-        self.cluster.replace(first.uid.clone()).is_some()
+        self.cluster.replace(first.cluster.clone()).is_some()
     }
 }
 
 impl Server {
     /// What an answer shows; `None` if it is nothing new.
-    fn judge(&mut self, answer: &CheckResult, cluster: &str, now: Instant) -> Option<Finding> {
+    fn judge(&mut self, answer: &CheckResult, cluster: Option<&ClusterName>, now: Instant) -> Option<Finding> {
         let busy_for = self.busy_for(answer, now);
         self.silent = if let CheckResult::Silent(_) = answer { self.silent + 1 } else { 0 };
         let unwell = |error: &str| Some(Finding::Unwell { reason: answer.reason(), error: error.to_owned() });
@@ -136,13 +141,14 @@ impl Server {
         }
     }
 
-    fn judge_report(&mut self, ServerReport { uid, version, unready, .. }: &ServerReport, cluster: &str) -> Finding {
-        if uid != cluster {
+    fn judge_report(&mut self, report: &ServerReport, cluster: Option<&ClusterName>) -> Finding {
+        let ServerReport { cluster: told, version, unready } = report;
+        if let Some(cluster) = cluster.filter(|cluster| *cluster != told) {
             self.is_member = Some(false);
             self.rested = (self.rested * 2).clamp(1, REST_MAX);
             self.rest = self.rested;
             let error = format!(
-                "it is of another cluster: its namespace kube-system has the uid {uid}, that of the others {cluster}"
+                "it is of another cluster: its namespace kube-system has the uid {told}, that of the others {cluster}"
             );
             return Finding::Foreign { error };
         }

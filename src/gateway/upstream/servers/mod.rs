@@ -76,6 +76,9 @@ impl Upstream {
             tracing::warn!("the cluster of upstream.servers was replaced by another one; all caches are given up");
             self.shared.connector.break_all();
         }
+        if let Some(cluster) = membership.cluster() {
+            self.shared.cluster.is(cluster.clone());
+        }
         checks.servers().found(findings);
         // At the end: what was asked for on a connection that was broken now, is from before.
         if is_another || has_strayed {

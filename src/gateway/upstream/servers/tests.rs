@@ -1,11 +1,15 @@
 //! Judgements of scripted answers.
 
 use super::{answer::ServerReport, *};
-use crate::connector::Finding;
+use crate::{connector::Finding, upstream::introduction::ClusterName};
 use answer::CheckResult;
 
 fn said(uid: &str) -> Option<CheckResult> {
-    Some(CheckResult::Report(ServerReport { uid: uid.to_owned(), version: Some("v1".to_owned()), unready: None }))
+    Some(CheckResult::Report(ServerReport {
+        cluster: ClusterName::of_uid(uid),
+        version: Some("v1".to_owned()),
+        unready: None,
+    }))
 }
 
 fn away() -> Option<CheckResult> {

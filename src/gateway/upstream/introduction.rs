@@ -1,0 +1,161 @@
+//! What a gateway tells one below of the cluster that it is in front of, so that checking it costs the API server
+//! nothing (the manual's chapter `operations`, "Several API servers").
+//!
+//! The question is a GET of `/readyz` with a header that API servers and older gateways do not know: they answer as
+//! they always do, and are asked in other ways. The answer is for everyone, so it has no more than what `/readyz` and
+//! `/version` tell everyone, and a digest.
+
+use std::{fmt, time::Duration};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use tokio::time::{Instant, timeout};
+
+use super::Upstream;
+
+/// Of the question, and in the answer: which cluster it is.
+const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
+const ASKED: HeaderValue = HeaderValue::from_static("?");
+/// In the answer: the version of the API server, in the form of the module `server_version`.
+const VERSION: HeaderName = HeaderName::from_static("kube-fanout-version");
+pub(super) const PATH: &str = "/readyz";
+/// How long the question waits for the API server to tell which cluster it is, if that is not known yet: less than the
+/// gateway below waits.
+const FOUND_WITHIN: Duration = Duration::from_secs(2);
+/// Characters of a digest that are shown.
+const SHOWN: usize = 12;
+
+/// Tells one cluster from another: a digest of the uid of its namespace `kube-system`, which not everyone may read.
+#[derive(Clone)]
+pub(super) struct ClusterName {
+    /// In hexadecimal.
+    digest: String,
+    /// `None` if a gateway has told the digest alone.
+    uid: Option<Box<str>>,
+}
+
+/// The cluster that a gateway is in front of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Introduction {
+    pub(super) cluster: ClusterName,
+    /// Of the API server; `None` if it is not known.
+    pub(super) version: Option<String>,
+}
+
+impl ClusterName {
+    pub(super) fn of_uid(uid: &str) -> Self {
+        let digest = digest(&SHA256, uid.as_bytes());
+        let digest = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { digest, uid: Some(uid.into()) }
+    }
+
+    /// `None` if the text is no digest.
+    fn of_digest(text: &HeaderValue) -> Option<Self> {
+        let digest = text.to_str().ok()?;
+        let is_digest = digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit());
+        is_digest.then(|| Self { digest: digest.to_owned(), uid: None })
+    }
+}
+
+impl PartialEq for ClusterName {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for ClusterName {}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.uid {
+            Some(uid) => uid.fmt(formatter),
+            None => write!(formatter, "of the digest {}...", &self.digest[..SHOWN]),
+        }
+    }
+}
+
+impl fmt::Debug for ClusterName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl Introduction {
+    /// Makes a GET of [`PATH`] the question.
+    pub(super) fn ask<B>(request: &mut Request<B>) {
+        request.headers_mut().insert(CLUSTER, ASKED);
+    }
+
+    /// Whether a request is the question.
+    pub fn is_asked<B>(request: &Request<B>) -> bool {
+        request.headers().get(CLUSTER) == Some(&ASKED)
+            && request.method() == Method::GET
+            && request.uri().path() == PATH
+    }
+
+    /// The answer of a gateway that takes new requests, or is about to end.
+    pub fn answer(self, is_draining: bool) -> Response<Bytes> {
+        let (status, body) =
+            if is_draining { (StatusCode::SERVICE_UNAVAILABLE, "draining") } else { (StatusCode::OK, "ok") };
+        let mut answer = Response::new(Bytes::from_static(body.as_bytes()));
+        *answer.status_mut() = status;
+        let headers = answer.headers_mut();
+        headers.extend(HeaderValue::try_from(self.cluster.digest).ok().map(|digest| (CLUSTER, digest)));
+        headers.extend(self.version.and_then(|version| HeaderValue::try_from(version).ok()).map(|it| (VERSION, it)));
+        answer
+    }
+
+    /// What an answer tells; `None` if it is not that of a gateway.
+    pub(super) fn of<B>(answer: &Response<B>) -> Option<Self> {
+        let cluster = ClusterName::of_digest(answer.headers().get(CLUSTER)?)?;
+        let version = answer.headers().get(VERSION).and_then(|version| version.to_str().ok()).map(str::to_owned);
+        Some(Self { cluster, version })
+    }
+}
+
+impl Upstream {
+    /// What this gateway tells those below; `None` if it does not know which cluster it is.
+    pub async fn introduction(&self) -> Option<Introduction> {
+        if self.shared.cluster.name().is_none() && self.shared.connector.servers().is_none() {
+            timeout(FOUND_WITHIN, self.cluster(Instant::now())).await.ok();
+        }
+        Some(Introduction { cluster: self.shared.cluster.name()?, version: self.shared.server_version.last() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_understood() {
+        for version in [None, Some("v1.36.2 abc 1.36".to_owned())] {
+            let told = Introduction { cluster: ClusterName::of_uid("u"), version };
+            let answer = told.clone().answer(false);
+            assert!(!answer.headers()[CLUSTER].to_str().unwrap().contains('u'), "the uid is not for everyone");
+            assert_eq!(Introduction::of(&answer), Some(told));
+        }
+        assert_ne!(ClusterName::of_uid("u"), ClusterName::of_uid("v"));
+    }
+
+    #[test]
+    fn what_an_api_server_answers_is_no_introduction() {
+        let mut answer = Response::new(());
+        assert_eq!(Introduction::of(&answer), None);
+        for text in ["?", "", "abc"] {
+            answer.headers_mut().insert(CLUSTER, HeaderValue::from_static(text));
+            assert_eq!(Introduction::of(&answer), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_question_is_one() {
+        let mut request = Request::get(PATH).body(()).unwrap();
+        assert!(!Introduction::is_asked(&request), "a client's own");
+        Introduction::ask(&mut request);
+        assert!(Introduction::is_asked(&request));
+        *request.uri_mut() = "/readyz/ping".parse().unwrap();
+        assert!(!Introduction::is_asked(&request));
+    }
+}
