@@ -31,9 +31,13 @@ fn words_after(text: &str, before: &str) -> BTreeSet<String> {
 
 /// The rows of `.ci/scale`: the labels of its last `case`.
 fn rows() -> BTreeSet<String> {
-    let (_, cases) = SCALE.split_once("case $row in").unwrap();
+    let (_, cases) = SCALE.rsplit_once("case $row in").unwrap();
     let labels = cases.lines().filter_map(|line| line.strip_prefix("  ")?.strip_suffix(')'));
-    labels.filter(|label| !label.starts_with([' ', '*'])).map(str::to_owned).collect()
+    labels
+        .filter(|label| !label.starts_with([' ', '*']))
+        .flat_map(|label| label.split(" | "))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
