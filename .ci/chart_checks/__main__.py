@@ -26,6 +26,7 @@ CHECKS = [
     properties.rights,
     properties.roles,
     properties.peers,
+    properties.tree,
     sidecar.in_an_application,
     documents.readme_table,
     documents.readme_installs,

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def render(values: dict, version: str = API_VERSIONS[-1], chart=CHART) -> list[d
 def one(objects: list[dict], kind: str) -> dict | None:
     found = [item for item in objects if item["kind"] == kind]
     return found[0] if found else None
+
+
+def layers(objects: list[dict]) -> list[list[dict]]:
+    """The objects of the replicas, and those of the gateways on nodes; all of them, if there is one layer."""
+    workloads = [one(objects, kind) for kind in ("Deployment", "DaemonSet")]
+    if not all(workloads):
+        return [objects]
+    of_nodes = re.compile(rf"{workloads[1]['metadata']['name']}([-:].*)?")
+    parts: list[list[dict]] = [[], []]
+    for item in objects:
+        parts[bool(of_nodes.fullmatch(item["metadata"]["name"]))].append(item)
+    return parts
 
 
 def pod_of(objects: list[dict]) -> dict | None:

@@ -36,7 +36,11 @@ UNDEFINED = merged(
     nested("tls.certManager.enabled", False),
 )
 # What a server of 1.20 does not have either.
-NOT_THERE = merged(UNDEFINED, nested("service.internalTrafficPolicy", "Cluster"))
+NOT_THERE = merged(
+    UNDEFINED,
+    nested("service.internalTrafficPolicy", "Cluster"),
+    nested("nodes.service.internalTrafficPolicy", "Cluster"),
+)
 # Since then a server has everything that the chart renders.
 ALL_THERE = (1, 26)
 # The version that the chart is written for: if it is not tried, that is said.
@@ -273,6 +277,18 @@ def release(config: helm.Config, server: Server) -> list[str]:
     config.rollback(NAME, version=1)
     expect("replicas after the rollback", replicas(), 2)
     expect("services after the rollback", server.names(services), {NAME})
+    daemons = deployment.replace("deployments", "daemonsets")
+    https, admin, node_https, node_admin = free_ports(4)
+    ports = {"ports": {"https": https, "admin": admin}, "service": {"port": https}}
+    ports_of_nodes = nested("nodes.ports", {"https": node_https, "admin": node_admin})
+    tree = merged(ways_of_use()["tree-values.yaml"], NOT_THERE, ports, ports_of_nodes)
+    config.upgrade(CHART, NAME, tree, namespace=NAMESPACE)
+    expect("a layer more", (server.names(deployment), server.names(daemons)), ({NAME}, {f"{NAME}-node"}))
+    problems += [f"tree: {problem}" for problem in manifests.tree(server, Path(sys.argv[1]))]
+    # Without any values, Helm would take the last ones.
+    config.upgrade(CHART, NAME, {"replicaCount": 2}, namespace=NAMESPACE)
+    expect("a layer less", (server.names(deployment), server.names(daemons)), ({NAME}, set()))
+    expect("the certificate is the first one", json.loads(server.get(secret))["data"] == certificate, True)
     named = {"kind": "DaemonSet", "peers": {"enabled": True}, "rbac": {"resources": []}, "config": {"upstream": {"servers": ["a:1"]}}}
     config.upgrade(CHART, NAME, named, namespace=NAMESPACE)
     expect("rights of peers and servers", readable(server), [200, 200, 403, 403])
@@ -287,7 +303,7 @@ def release(config: helm.Config, server: Server) -> list[str]:
     config.uninstall(NAME)
     policy = next(path for path in ("/apis/policy/v1", "/apis/policy/v1beta1") if server.serves(path))
     left = [path for path in (
-        deployment, deployment.replace("deployments", "daemonsets"), services, f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+        deployment, daemons, services, f"/api/v1/namespaces/{NAMESPACE}/configmaps",
         f"/api/v1/namespaces/{NAMESPACE}/secrets", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
         f"{policy}/namespaces/{NAMESPACE}/poddisruptionbudgets",
         "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

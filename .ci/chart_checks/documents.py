@@ -32,10 +32,6 @@ def readme_table() -> list[str]:
     return []
 
 
-# Made by the release that tree-node-values.yaml stands behind.
-OF_ANOTHER_RELEASE = "kube-fanout-client"
-
-
 def readme_installs() -> list[str]:
     """The README installs each values file, and makes the objects that it refers to; its values of a sidecar are taken."""
     text = (FOLDER / "README.md").read_text()
@@ -43,9 +39,9 @@ def readme_installs() -> list[str]:
     for file, values in ways_of_use().items():
         if f"-f helm/ci/{file} " not in text and file not in ("defaults", "sidecar-values.yaml"):
             problems.append(f"helm/README.md does not install {file}")
-        named = [("configmap", volume["configMap"]["name"]) for volume in values.get("volumes", [])
-                 if "configMap" in volume and volume["configMap"]["name"] != OF_ANOTHER_RELEASE]
-        named += [(r"secret \w+", volume["secret"]["secretName"]) for volume in values.get("volumes", []) if "secret" in volume]
+        volumes = values.get("volumes", [])
+        named = [("configmap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume]
+        named += [(r"secret \w+", volume["secret"]["secretName"]) for volume in volumes if "secret" in volume]
         named += [(r"secret \w+", name) for name in [values.get("tls", {}).get("existingSecret")] if name]
         problems += [f"helm/README.md does not make {name}, to which {file} refers" for kind, name in named
                      if not re.search(f"create {kind} {name} ", text)]

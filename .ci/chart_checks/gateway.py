@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from chart import ROOT, one, render, ways_of_use
+from chart import ROOT, layers, render, ways_of_use
 
 BINARY = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/kube-fanout"
 
@@ -89,7 +89,7 @@ def configurations() -> list[str]:
         return [f"{BINARY} does not exist: run cargo test, or cargo build, first"]
     problems = []
     for name, values in ways_of_use().items():
-        problems += [f"{name}: {one}" for one in problems_of(text_of(render(values)))]
+        problems += [f"{name}: {one}" for layer in layers(render(values)) for one in problems_of(text_of(layer))]
     for path in sorted((ROOT / "config").glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document["apiVersion"].startswith("kube-fanout.io/"):

@@ -40,7 +40,7 @@ class Root:
                 (folder / name).symlink_to(os.readlink(f"/{name}"))
             elif Path("/", name).exists():
                 self.binds[f"/{name}"] = f"/{name}"
-        self.write("/etc/hosts", f"127.0.0.1 localhost {NAME}.{NAMESPACE}.svc\n")
+        self.write("/etc/hosts", f"127.0.0.1 localhost {NAME}.{NAMESPACE}.svc {NAME}-node.{NAMESPACE}.svc\n")
         self.write("/tmp/.keep", "")
 
     def write(self, path: str, content: str | bytes) -> None:
@@ -153,29 +153,60 @@ def clients(container: Container, server, binaries: Path, where: dict, authority
     return problems
 
 
+def spec_of(server, plural: str, name: str) -> dict:
+    """The pod of a workload as the API server has it."""
+    return json.loads(server.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{plural}/{name}"))["spec"]["template"]["spec"]
+
+
+def mounted(server, spec: dict, folder: Path) -> Root:
+    """A root with the volumes and the service account of a pod."""
+    root = Root(folder, {"kube-fanout": BINARY})
+    mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    for volume in spec["volumes"]:
+        if "configMap" in volume:
+            source, data = volume["configMap"], data_of(server, "configmaps", volume["configMap"]["name"])
+        else:
+            source, data = volume["secret"], data_of(server, "secrets", volume["secret"]["secretName"])
+            data = {key: base64.b64decode(value) for key, value in data.items()}
+        wanted = [item["key"] for item in source.get("items", [])] or data
+        for key in wanted:
+            root.write(f"{mounts[volume['name']]}/{key}", data[key])
+    root.account(server.token_of(spec["serviceAccountName"]), server.authority)
+    return root
+
+
+def data_of(server, plural: str, name: str) -> dict:
+    return json.loads(server.get(f"/api/v1/namespaces/{NAMESPACE}/{plural}/{name}"))["data"]
+
+
+def reached(spec: dict, name: str) -> dict[str, str]:
+    """Where clients find a gateway by its Service's name."""
+    ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
+    return place(f"{name}.{NAMESPACE}.svc", ports["https"])
+
+
 def daemon(server, binaries: Path) -> list[str]:
     """The DaemonSet of a release as the API server has it."""
-    objects = f"/api/v1/namespaces/{NAMESPACE}"
-    daemons = json.loads(server.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/{NAME}"))
-    spec = daemons["spec"]["template"]["spec"]
+    spec = spec_of(server, "daemonsets", NAME)
     with tempfile.TemporaryDirectory() as folder:
-        root = Root(Path(folder) / "gateway", {"kube-fanout": BINARY})
-        mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
-        for volume in spec["volumes"]:
-            if "configMap" in volume:
-                data = json.loads(server.get(f"{objects}/configmaps/{volume['configMap']['name']}"))["data"]
-            else:
-                data = json.loads(server.get(f"{objects}/secrets/{volume['secret']['secretName']}"))["data"]
-                data = {key: base64.b64decode(value) for key, value in data.items()}
-            for key, content in data.items():
-                root.write(f"{mounts[volume['name']]}/{key}", content)
-        root.account(server.token_of(spec["serviceAccountName"]), server.authority)
-        upstream = place("127.0.0.1", server.port)
-        authority = json.loads(server.get(f"{objects}/configmaps/{NAME}-client"))["data"]["ca.crt"]
-        ports = {port["name"]: port["containerPort"] for port in spec["containers"][0]["ports"]}
-        where = place(f"{NAME}.{NAMESPACE}.svc", ports["https"])
-        with Container(spec, root, upstream, Path(folder) / "log") as container:
-            return clients(container, server, binaries, where, authority, Path(folder))
+        root = mounted(server, spec, Path(folder) / "gateway")
+        authority = data_of(server, "configmaps", f"{NAME}-client")["ca.crt"]
+        with Container(spec, root, place("127.0.0.1", server.port), Path(folder) / "log") as container:
+            return clients(container, server, binaries, reached(spec, NAME), authority, Path(folder))
+
+
+def tree(server, binaries: Path) -> list[str]:
+    """A replica, a gateway on a node that knows only the replica, and clients of that."""
+    above, spec = spec_of(server, "deployments", NAME), spec_of(server, "daemonsets", f"{NAME}-node")
+    with tempfile.TemporaryDirectory() as folder:
+        roots = [mounted(server, one, Path(folder) / name) for one, name in ((above, "replica"), (spec, "gateway"))]
+        authority = data_of(server, "configmaps", f"{NAME}-node-client")["ca.crt"]
+        with Container(above, roots[0], place("127.0.0.1", server.port), Path(folder) / "replica.log") as replica:
+            with Container(spec, roots[1], place("127.0.0.1", 1), Path(folder) / "log") as container:
+                problems = clients(container, server, binaries, reached(spec, f"{NAME}-node"), authority, Path(folder))
+                if not re.search(r'^kube_fanout_watchers{.*resource="pods".*} [1-9]', replica.get("/metrics"), re.M):
+                    problems.append("the gateway on the node follows no replica")
+                return problems
 
 
 def sidecar(server, binaries: Path, objects: list[dict]) -> list[str]:

@@ -9,7 +9,10 @@ import helm_python as helm
 import yaml
 from cryptography import x509
 
-from chart import API_VERSIONS, NAMESPACE, ROOT, invalid, invalid_foreign, merged, nested, one, pod_of, render, ways_of_use
+from chart import (
+    API_VERSIONS, CERTIFICATES, NAME, NAMESPACE, ROOT, invalid, invalid_foreign, layers, merged, nested, one, pod_of, render,
+    ways_of_use,
+)
 from gateway import problems_of, text_of
 
 DELEGATED_DAEMON = {"kind": "DaemonSet"}
@@ -75,11 +78,19 @@ TOGGLES = {
         nested("config.admin.metricsAuthorization", "delegated")),
     "host network": merged(DELEGATED_DAEMON, {"hostNetwork": True}),
     "trusted socket": merged(DELEGATED_DAEMON, nested("hostSocket.enabled", True), nested("config.clients.mode", "trusted")),
+    "nodes": nested("nodes.enabled", True),
+    "nodes with all": {"nodes": {
+        "enabled": True, "hostSocket": {"enabled": True}, "ports": {"https": 11443},
+        "tls": {"certManager": {"enabled": False}, "selfSigned": {"dnsNames": ["gateway.example"]}},
+        "service": {"port": 6443, "annotations": {"a": "c"}}, "serviceAccount": {"create": False, "name": "theirs"},
+        "config": {"cache": {"idleTimeout": "1m"}, "clients": {"awayTTL": "1m"}}, "networkPolicy": {"enabled": False},
+        "volumes": [{"name": "w", "emptyDir": {}}], "volumeMounts": [{"name": "w", "mountPath": "/w"}], "tolerations": [],
+        "memory": "1Gi"}},
 }
 
 # What a pair of toggles may be refused for.
 RULES = ("use one", "scraped twice", "kind must be DaemonSet", "no listener in config.listeners",
-         "peers.enabled: ")
+         "peers.enabled: ", "nodes.enabled: ")
 
 
 # How many of some thousand pairs are looked at, the same ones each time.
@@ -88,7 +99,7 @@ PAIRS = 300
 
 def toggles() -> list[str]:
     every = {"all": merged(*(values for name, values in TOGGLES.items() if name not in EXCLUSIVE))}
-    every["all, as daemon"] = merged(every["all"], TOGGLES["trusted socket"])
+    every["all, as daemon"] = merged(every["all"], TOGGLES["trusted socket"], nested("nodes.enabled", False))
     problems, rendered = [], {}
     # Each alone in one version, by turns; all together in every one.
     for (name, values), turn in zip((TOGGLES | every).items(), itertools.cycle(API_VERSIONS)):
@@ -96,14 +107,14 @@ def toggles() -> list[str]:
         problems += [f"{name}: {problem}" for problem in laws(objects)]
         for version in API_VERSIONS if name in every else [turn]:
             problems += [f"{name}: {one}" for one in invalid(render(values, version), version)]
-        if name != "config of another":
-            problems += [f"{name}: {problem}" for problem in problems_of(text_of(objects))]
+        for layer in filter(has_config, layers(objects)):
+            problems += [f"{name}: {problem}" for problem in problems_of(text_of(layer))]
     return problems + invalid_foreign(rendered)
 
 
 def pairs_of_toggles() -> list[str]:
     # Ordered: where both change one field, the second wins. A certificate made by Helm takes a tenth of a second.
-    quick = nested("tls.existingSecret", "serving")
+    quick = merged(nested("tls.existingSecret", "serving"), nested("nodes.tls.existingSecret", "serving"))
     pairs = random.Random(1).sample(list(itertools.permutations(TOGGLES, 2)), PAIRS)
     problems, refused = [], 0
     for a, b in pairs:
@@ -126,12 +137,18 @@ EXCLUSIVE = {"peers", "pod monitor", "own certificate", "no service", "own liste
 
 def laws(objects: list[dict]) -> list[str]:
     """What holds of every rendering that has a workload."""
-    pod = pod_of(objects)
-    problems = selectors(objects, pod) + references(objects, pod)
+    problems = [problem for layer in layers(objects) for problem in laws_of_layer(layer, objects)]
     names = [(item["apiVersion"], item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
     problems += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
     problems += [f"the name {name[-1]} is too long" for name in names if len(name[-1]) > 63 and "/" not in name[-1]
                  and "Role" not in name[1]]
+    return problems
+
+
+def laws_of_layer(objects: list[dict], rendered: list[dict]) -> list[str]:
+    """What holds of the objects of one layer, among all that are rendered."""
+    pod = pod_of(objects)
+    problems = selectors(objects, pod, rendered) + references(objects, pod, rendered)
     spec, container = pod["spec"], pod["spec"]["containers"][0]
     sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
     if spec["terminationGracePeriodSeconds"] <= sleep + 20:
@@ -168,10 +185,11 @@ def has_config(objects: list[dict]) -> bool:
     return any("gateway.yaml" in (item.get("data") or item.get("stringData") or {}) for item in objects)
 
 
-def selectors(objects: list[dict], pod: dict) -> list[str]:
-    """Every selector finds the gateway's pods, and those of a test it does not."""
+def selectors(objects: list[dict], pod: dict, rendered: list[dict]) -> list[str]:
+    """Every selector finds the gateway's pods, and those of a test or of another layer it does not."""
     labels = pod["metadata"]["labels"]
-    test = one(objects, "Pod")
+    others = [item["metadata"]["labels"] for item in rendered if item["kind"] == "Pod"]
+    others += [pod_of(layer)["metadata"]["labels"] for layer in layers(rendered) if pod_of(layer) != pod]
     problems = []
     for item in objects:
         spec = item.get("spec", {})
@@ -182,26 +200,25 @@ def selectors(objects: list[dict], pod: dict) -> list[str]:
         wanted = found.get("matchLabels", found)
         if not wanted.items() <= labels.items():
             problems.append(f"{item['kind']} selects {wanted}, and pods have {labels}")
-        if test and wanted.items() <= test["metadata"]["labels"].items():
-            problems.append(f"{item['kind']} selects the pod of the test")
+        if any(wanted.items() <= other.items() for other in others):
+            problems.append(f"{item['kind']} selects the pod of a test, or of another layer")
     monitor = one(objects, "ServiceMonitor")
     if monitor:
         wanted = monitor["spec"]["selector"]["matchLabels"]
-        chosen = [item for item in objects if item["kind"] == "Service" and wanted.items() <= item["metadata"]["labels"].items()]
-        if [item["metadata"]["name"][-8:] for item in chosen] != ["-metrics"]:
+        services = [item for item in rendered if item["kind"] == "Service"]
+        chosen = [item for item in services if wanted.items() <= item["metadata"]["labels"].items()]
+        if [item["metadata"]["name"] for item in chosen] != [monitor["metadata"]["name"] + "-metrics"]:
             problems.append(f"the ServiceMonitor selects {len(chosen)} Services")
         elif monitor["spec"]["endpoints"][0]["port"] not in [port["name"] for port in chosen[0]["spec"]["ports"]]:
             problems.append("the ServiceMonitor names a port that is not there")
     return problems
 
 
-def references(objects: list[dict], pod: dict) -> list[str]:
+def references(objects: list[dict], pod: dict, rendered: list[dict]) -> list[str]:
     """Every reference leads to a rendered object, or to one that the values name as existing."""
     theirs = {"serving", "theirs"}
-    there = {(item["kind"], item["metadata"]["name"]) for item in objects}
-    certificate = one(objects, "Certificate")
-    if certificate:
-        there.add(("Secret", certificate["spec"]["secretName"]))
+    there = {(item["kind"], item["metadata"]["name"]) for item in rendered}
+    there |= {("Secret", item["spec"]["secretName"]) for item in rendered if item["kind"] == "Certificate"}
     spec = pod["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     problems = []
@@ -283,6 +300,72 @@ def peers() -> list[str]:
     without = one(render(closed), "NetworkPolicy")["spec"]
     if any("podSelector" in peer for rule in without["ingress"] for peer in rule.get("from", [])):
         problems.append("without peers, replicas are let in")
+    return problems
+
+
+# Of the replicas alone: values that change nothing on nodes.
+OF_REPLICAS = (
+    "autoscaling", "budget in percent", "peers", "own peers", "servers", "local", "load balancer", "containers", "traces",
+    "own certificate", "config in a secret", "config of another", "account of another", "all resources", "long drain",
+    "own spread", "large numbers", "extras", "placing", "admin by TLS", "own listener",
+)
+
+
+def tree() -> list[str]:
+    """With `nodes.enabled`: the gateways on nodes reach the replicas past both policies, and know them. Nothing else of the
+    replicas is theirs."""
+    on_nodes = TOGGLES["nodes"]
+    policy = {"enabled": True, "clients": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "egress": {"enabled": True}}
+    problems = []
+
+    def expect(what: str, found, wanted) -> None:
+        if found != wanted:
+            problems.append(f"{what}: {found}, not {wanted}")
+
+    replicas, nodes = layers(render(merged(on_nodes, {"networkPolicy": policy}, TOGGLES["other ports"])))
+    above, below = one(replicas, "Deployment")["spec"]["selector"], one(nodes, "DaemonSet")["spec"]["selector"]
+    components = [selector["matchLabels"]["app.kubernetes.io/component"] for selector in (above, below)]
+    expect("components", components, ["gateway", "node"])
+    port = [{"port": 10443, "protocol": "TCP"}]
+    into, out_of = one(replicas, "NetworkPolicy")["spec"]["ingress"], one(nodes, "NetworkPolicy")["spec"]["egress"]
+    expect("nodes are let in", {"ports": port, "from": [{"podSelector": below}]} in into, True)
+    expect("nodes may leave", {"ports": port, "to": [{"podSelector": above}]} in out_of, True)
+    left_for = [[each["port"] for each in rule["ports"]] for rule in out_of]
+    expect("nodes may reach the API server", [443, 6443] in left_for, True)
+    config = next(item for item in nodes if item["kind"] == "ConfigMap" and "gateway.yaml" in item["data"])["data"]
+    cluster = yaml.safe_load(config["kubeconfig"])["clusters"][0]["cluster"]
+    expect("the replicas' address", cluster["server"], f"https://{NAME}.{NAMESPACE}.svc:6443")
+    upstream = yaml.safe_load(config["gateway.yaml"])["upstream"]
+    expect("it is used", upstream, {"kubeconfig": "/etc/kube-fanout/config/kubeconfig"})
+    expect("watches of all nodes", yaml.safe_load(text_of(replicas))["limits"], {"watchesPerClient": 100000})
+    limits = merged(on_nodes, nested("config.limits.watchesPerClient", 5))
+    expect("watches as given", yaml.safe_load(text_of(render(limits)))["limits"], {"watchesPerClient": 5})
+    items = [{"key": "ca.crt", "path": "ca.crt"}]
+    for values, source in (({}, {"configMap": {"name": f"{NAME}-client", "items": items}}),
+                           (TOGGLES["own certificate"], {"secret": {"secretName": "serving", "items": items}}),
+                           (TOGGLES["cert-manager"], {"secret": {"secretName": f"{NAME}-tls", "items": items}})):
+        objects = render(merged(on_nodes, values))
+        spec = pod_of(layers(objects)[1])["spec"]
+        expect("the authority", spec["volumes"][-1], {"name": "kube-fanout-replicas"} | source)
+        mounts = {mount["name"]: mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+        expect("its file", f"{mounts['kube-fanout-replicas']}/ca.crt", cluster["certificate-authority"])
+        issued = [item["metadata"]["name"] for item in objects if item["apiVersion"] == CERTIFICATES]
+        expect("certificates", issued, [NAME, f"{NAME}-node"] * (values == TOGGLES["cert-manager"]))
+    elsewhere = layers(render(merged(on_nodes, nested("nodes.config.upstream.kubeconfig", "/other/kubeconfig"))))[1]
+    volumes = [volume["name"] for volume in pod_of(elsewhere)["spec"]["volumes"]]
+    expect("volumes for another upstream", volumes, ["kube-fanout-config", "kube-fanout-tls"])
+    followed = {resource for _, resource, verb in rights_of(one(nodes, "ClusterRole")) if verb == "watch"}
+    expect("what nodes follow", followed, {"pods", "nodes", "namespaces"})
+    # Certificates are made anew by each rendering.
+    plain = merged(on_nodes, nested("nodes.tls.existingSecret", "of-nodes"))
+    wanted = layers(render(plain))[1]
+    for name in OF_REPLICAS:
+        found = layers(render(merged(plain, TOGGLES[name])))[1]
+        if name in ("own certificate", "own listener"):
+            volumes = pod_of(found)["spec"]["volumes"]
+            volumes[:] = pod_of(wanted)["spec"]["volumes"]
+        changed = [item["kind"] for item, other in itertools.zip_longest(found, wanted) if item != other]
+        problems += [f"{name} changes the {', '.join(map(str, changed))} of nodes"] * bool(changed)
     return problems
 
 

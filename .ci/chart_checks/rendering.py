@@ -35,6 +35,10 @@ AGAINST_THE_SCHEMA = [
     ("podDisruptionBudget.minAvailable", "half", "minAvailable"),
     ("metrics.podMonitor.interval", "often", "interval"),
     ("commonLabels.a", 1, "commonLabels"),
+    ("nodes.kind", "DaemonSet", "propertyName"),
+    ("nodes.nodes", {"enabled": True}, "propertyName"),
+    ("nodes.config.cache.scope", "node", "scope"),
+    ("nodes.tolerations", {}, "tolerations"),
 ]
 
 # Values that a template refuses, by words of the reason.
@@ -52,6 +56,8 @@ AGAINST_A_RULE = [
      "cannot reach each other"),
     ({"peers": {"enabled": True}, "tls": {"selfSigned": {"enabled": False}},
       "config": {"listeners": [{"address": "0.0.0.0:8443", "tls": {"certFile": "/c", "keyFile": "/k"}}]}}, "know each other by the ca.crt"),
+    (nested("nodes.enabled", True) | {"kind": "DaemonSet"}, "kind must be Deployment"),
+    (nested("nodes.enabled", True) | nested("service.enabled", False), "reach the replicas by their Service"),
     ({"config": {"listeners": [{"address": "0.0.0.0:6443"}]}}, "no listener in config.listeners has port 8443"),
     ({"config": {"clients": {"mode": "delegated", "acceptHosts": ["gateway"]}}},
      "config.clients.acceptHosts is not allowed"),

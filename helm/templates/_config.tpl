@@ -43,6 +43,10 @@
 {{- $_ := set $cache "trustedGroups" (include "kube-fanout.ownGroups" . | fromJsonArray) -}}
 {{- end -}}
 {{- with $cache }}{{ $_ := set $config "cache" . }}{{ end -}}
+{{- if .Values.nodes.enabled -}}
+{{- /* The gateways on nodes are one client: they have one service account. */ -}}
+{{- $_ := set $config "limits" (dict "watchesPerClient" 100000) -}}
+{{- end -}}
 {{- $config = mustMergeOverwrite $config (deepCopy .Values.config) -}}
 {{- if and (include "kube-fanout.inNamespaces" .) (dig "cache" "prewarm" false $config) -}}
 {{- $_ := set $config.cache "prewarm" (include "kube-fanout.prewarm" . | fromJsonArray) -}}
@@ -191,6 +195,14 @@ clients' Service is left out where it leads a gateway to itself alone. */}}
 {{- end -}}
 {{- if not (include "kube-fanout.tlsSource" .) -}}
 {{- fail "peers.enabled: replicas know each other by the ca.crt of the gateway's certificate: set tls.existingSecret, tls.certManager or tls.selfSigned, or give config.cache.peers yourself" -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.nodes.enabled -}}
+{{- if ne .Values.kind "Deployment" -}}
+{{- fail "nodes.enabled: the gateways on nodes follow replicas: kind must be Deployment" -}}
+{{- end -}}
+{{- if not (and (include "kube-fanout.hasService" .) (include "kube-fanout.tlsSource" .)) -}}
+{{- fail "nodes.enabled: the gateways on nodes reach the replicas by their Service, and know them by the ca.crt of their certificate: set service.enabled, and tls.existingSecret, tls.certManager or tls.selfSigned" -}}
 {{- end -}}
 {{- end -}}
 {{- include "kube-fanout.validateConfig" . -}}

@@ -4,8 +4,12 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* 50 characters at most: room for the suffixes of objects. */}}
+{{/* 50 characters at most: room for the suffixes of layers and objects. */}}
 {{- define "kube-fanout.fullname" -}}
+{{- include "kube-fanout.basename" . }}{{ with get . "Layer" }}-{{ . }}{{ end -}}
+{{- end -}}
+
+{{- define "kube-fanout.basename" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
@@ -30,7 +34,7 @@
 {{- define "kube-fanout.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kube-fanout.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: gateway
+app.kubernetes.io/component: {{ default "gateway" (get . "Layer") }}
 {{- end -}}
 
 {{- define "kube-fanout.labels" -}}

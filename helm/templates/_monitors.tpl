@@ -1,3 +1,8 @@
+{{/* The label by which a ServiceMonitor finds the Service of its layer. */}}
+{{- define "kube-fanout.metricsComponent" -}}
+{{- with get . "Layer" }}{{ . }}-{{ end }}metrics
+{{- end -}}
+
 {{/* metadata of a monitor or rule; takes the root and its values. */}}
 {{- define "kube-fanout.monitorMetadata" -}}
 {{- $root := index . 0 -}}

@@ -74,6 +74,11 @@ volumeMounts:
   mountPath: /etc/kube-fanout/tls
   readOnly: true
 {{- end }}
+{{- if include "kube-fanout.followsReplicas" . }}
+- name: kube-fanout-replicas
+  mountPath: /etc/kube-fanout/replicas
+  readOnly: true
+{{- end }}
 {{- if .Values.hostSocket.enabled }}
 - name: kube-fanout-socket
   mountPath: {{ .Values.hostSocket.directory }}
@@ -96,6 +101,9 @@ volumeMounts:
 - name: kube-fanout-tls
   secret:
     secretName: {{ include "kube-fanout.tlsSecret" . }}
+{{- end }}
+{{- if include "kube-fanout.followsReplicas" . }}
+{{ include "kube-fanout.replicas.volume" . }}
 {{- end }}
 {{- if .Values.hostSocket.enabled }}
 - name: kube-fanout-socket
@@ -126,7 +134,7 @@ metadata:
   annotations:
     {{- if not (and .Values.configSecret.name (not .Values.configSecret.create)) }}
     # A changed file is read again within seconds, but some of its fields take effect only at a start.
-    checksum/config: {{ include "kube-fanout.config" . | sha256sum }}
+    checksum/config: {{ printf "%s%s" (include "kube-fanout.config" .) (include "kube-fanout.replicas.kubeconfig" .) | sha256sum }}
     {{- end }}
     kubectl.kubernetes.io/default-container: kube-fanout
     {{- with .Values.podAnnotations }}
