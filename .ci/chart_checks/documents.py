@@ -12,7 +12,7 @@ from pathlib import Path
 import promql_parser
 import yaml
 
-from chart import CHART, FOLDER, ROOT, nested, one, render, ways_of_use
+from chart import CHART, FOLDER, NAME, ROOT, nested, one, render, ways_of_use
 
 OPERATIONS = ROOT / "src/manual/operations.md"
 ALERTS = ROOT / "src/manual/alerts.md"
@@ -118,7 +118,28 @@ def alerts() -> list[str]:
     rendered = one(render(nested("metrics.prometheusRule.enabled", True)), "PrometheusRule")
     if rendered["spec"]["groups"] != groups:
         problems.append("the PrometheusRule is not what files/alerts.yaml says")
-    return problems
+    return problems + layers_in_alerts()
+
+
+def layers_in_alerts() -> list[str]:
+    """With gateways on nodes there is one rule, whose alerts have the layer of the pod in a label."""
+    rules = [item for item in render(ways_of_use()["tree-values.yaml"]) if item["kind"] == "PrometheusRule"]
+    if len(rules) != 1:
+        return [f"a tree has {len(rules)} PrometheusRules"]
+    pods = {f"{NAME}-node-x2b4z": {"layer": "nodes"}, f"{NAME}-7c9f8d6b5-x2b4z": {"layer": "replicas"}, "other-0": {}}
+    groups, name = rules[0]["spec"]["groups"], "KubeFanoutConfigNeedsRestart"
+    rule = next(rule for group in groups for rule in group["rules"] if rule["alert"] == name)
+    summary = "1 fields of the changed configuration of {} need a restart."
+    wanted = [{"exp_labels": {"severity": "info", "pod": pod, **layer},
+               "exp_annotations": rule["annotations"] | {"summary": summary.format(pod)}} for pod, layer in pods.items()]
+    series = [{"series": f'kube_fanout_config_fields_needing_restart{{pod="{pod}"}}', "values": "1x90"} for pod in pods]
+    fires = [{"alertname": name, "eval_time": "70m", "exp_alerts": wanted}]
+    test = {"interval": "1m", "input_series": series, "alert_rule_test": fires}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
+        (Path(folder) / "test.yaml").write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": [test]}))
+        ran = subprocess.run(["promtool", "test", "rules", Path(folder) / "test.yaml"], capture_output=True, text=True)
+        return [] if ran.returncode == 0 else (ran.stdout + ran.stderr).splitlines()
 
 
 def dashboard() -> list[str]:
