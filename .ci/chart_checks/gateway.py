@@ -1,5 +1,6 @@
 """What the gateway itself says of configurations: `kube-fanout check`."""
 
+import base64
 import datetime
 import os
 import re
@@ -20,7 +21,9 @@ KUBECONFIG = """
 apiVersion: v1
 kind: Config
 current-context: gateway
-clusters: [{name: gateway, cluster: {server: "https://127.0.0.1:6443", tls-server-name: kubernetes}}]
+clusters:
+- name: gateway
+  cluster: {server: "https://127.0.0.1:6443", tls-server-name: kubernetes, certificate-authority-data: AUTHORITY}
 contexts: [{name: gateway, context: {cluster: gateway, user: gateway}}]
 users: [{name: gateway, user: {token: x}}]
 """
@@ -60,7 +63,7 @@ def problems_of(text: str) -> list[str]:
             # A certificate and its key share a path up to the extension.
             pair = pairs.setdefault(path.rsplit(".", 1)[0], certificate(path))
             if path.endswith((".kubeconfig", ".conf", "/kubeconfig")):
-                here.write_text(KUBECONFIG)
+                here.write_text(KUBECONFIG.replace("AUTHORITY", base64.b64encode(pair[0]).decode()))
             else:
                 here.write_bytes(pair[path.endswith(".key")])
             text = re.sub(rf"(File|kubeconfig): (\"?){re.escape(path)}(?=[\s\"}},]|$)", rf"\1: \g<2>{here}", text)
