@@ -173,5 +173,17 @@ async fn checks_of_a_gateway_above_do_not_reach_the_api_server() {
     let ready = lower.client.get("/readyz").await;
     assert_eq!((ready.status.as_u16(), &ready.route), (200, &Route::Forwarded("non_resource_path".to_owned())));
     assert!(!ready.headers.contains_key("kube-fanout-cluster"));
+    assert!(lower.status_json().await.contains(r#""gateways": 1"#), "the one above has told of itself");
     lower.stop().drained().await;
+}
+
+#[tokio::test]
+async fn a_request_passes_eight_gateways_at_most() {
+    let world = World::start().await;
+    for (passed, status) in [(7, 200), (8, 508)] {
+        let via: Vec<_> = (0..passed).map(|number| format!("1.1 kube-fanout-{number}")).collect();
+        let answer = world.client().request("GET", "/version", &[("via", &via.join(", "))], Bytes::new()).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert_eq!(answer.text().contains("eight gateways"), status == 508, "{}", answer.text());
+    }
 }

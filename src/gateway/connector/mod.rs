@@ -59,7 +59,7 @@ pub use server_checks::ServerChecks;
 pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
-pub use via::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed, tell_gone};
+pub use via::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed, has_passed_too_many, tell_gone};
 
 use access::Access;
 use connection_closer::ConnectionCloser;

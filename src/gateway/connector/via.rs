@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::VIA
 use memchr::memmem;
 use uuid::Uuid;
 
+/// The most gateways that a request passes. More than any tree needs: they are in a circle that this process is not in.
+const GATEWAYS_MAX: usize = 8;
 /// Prefix of every gateway's name.
 const PREFIX: &str = "kube-fanout-";
 /// The name of this process in `Via`.
@@ -54,6 +56,12 @@ pub fn accepts_bridge(headers: &HeaderMap) -> bool {
 
 fn names(headers: &HeaderMap, name: &str) -> bool {
     headers.get_all(VIA).iter().any(|value| memmem::find(value.as_bytes(), name.as_bytes()).is_some())
+}
+
+/// Whether a request has passed as many gateways as it may.
+pub fn has_passed_too_many(headers: &HeaderMap) -> bool {
+    let passed = headers.get_all(VIA).iter().map(|value| memmem::find_iter(value.as_bytes(), PREFIX).count());
+    passed.sum::<usize>() >= GATEWAYS_MAX
 }
 
 /// Whether this process has already sent the request.

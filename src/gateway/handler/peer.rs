@@ -71,6 +71,7 @@ impl Stages {
             }
             true => Ok(()),
             false if connector::has_passed(headers) => Err(Refusal::Loop),
+            false if connector::has_passed_too_many(headers) => Err(Refusal::TooManyGateways),
             false => Ok(()),
         }
     }

@@ -36,6 +36,11 @@ pub(super) enum Refusal {
          upstream.kubeconfig to one with the API server's own address"
     )]
     Loop,
+    #[error(
+        "the request has passed eight gateways, which is the maximum: a gateway's upstream has to be nearer to the API \
+         server"
+    )]
+    TooManyGateways,
     /// A question to peers whose connection led back to the gateway.
     #[error("a cache.peers address leads back to this gateway")]
     OwnQuestion,
@@ -77,6 +82,7 @@ impl Refusal {
             Self::ForeignOrigin => "foreign_origin",
             Self::OwnPage => "own_page",
             Self::Loop => "loop",
+            Self::TooManyGateways => "too_many_gateways",
             Self::OwnQuestion => "own_question",
             Self::NotInMemory => "not_in_memory",
             Self::NotYetInMemory(_) => "not_yet_in_memory",

@@ -44,7 +44,9 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
-        Refusal::Loop | Refusal::OwnQuestion => Status::loop_detected(format!("kube-fanout: {refusal}")),
+        Refusal::Loop | Refusal::TooManyGateways | Refusal::OwnQuestion => {
+            Status::loop_detected(format!("kube-fanout: {refusal}"))
+        }
         Refusal::TooManyWatches | Refusal::TooManyBytes | Refusal::NoTurn => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }

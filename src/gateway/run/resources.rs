@@ -155,6 +155,11 @@ impl LookedUp {
         if !is_reached {
             return Ok(None);
         }
+        let gateways = upstream.gateways_above();
+        if gateways > 0 {
+            let found = format!("a gateway answers there; the API server is behind {gateways} in all");
+            self.notes.push(problem(field, found));
+        }
         let asker = Asker::of(&upstream, config.user().as_deref()).await;
         Ok(Some(Reached { connector, upstream, namespace: access.default_namespace, asker }))
     }

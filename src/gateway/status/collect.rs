@@ -85,6 +85,7 @@ impl Source {
         Upstream {
             server: self.upstream.address(),
             version: self.upstream.last_version(),
+            gateways: self.upstream.gateways_above().into(),
             servers: self.upstream.servers().into_iter().map(|state| servers::row(state, detail)).collect(),
             troubles: self.troubles(detail),
         }

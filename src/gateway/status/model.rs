@@ -90,6 +90,8 @@ pub struct Upstream {
     pub server: String,
     /// The version that it last reported; `None` until it has answered.
     pub version: Option<String>,
+    /// How many other gateways are between this one and it.
+    pub gateways: u64,
     /// Those of `upstream.servers`; empty if there is only the address of the kubeconfig.
     pub servers: Vec<Server>,
     /// What keeps the gateway from it, and from other servers that it asks for reviews; the worst first.

@@ -1,6 +1,6 @@
 //! The API servers of `upstream.servers`.
 
-use super::{Detail, Server, units::count};
+use super::{Detail, Server, Upstream, units::count};
 use crate::connector::{ServerState, Usage};
 
 /// An error may name a user of the gateway.
@@ -8,6 +8,17 @@ pub(super) fn row(state: ServerState, detail: Detail) -> Server {
     let ServerState { server, state, version, connections, error } = state;
     let error = if detail == Detail::Full { error } else { String::new() };
     Server { server, state: state.as_str().to_owned(), version, connections: connections as u64, error }
+}
+
+impl Upstream {
+    /// The gateways on the way to the API server, in words; empty without any.
+    pub(super) fn through(&self) -> String {
+        match self.gateways {
+            0 => String::new(),
+            1 => ", a gateway".to_owned(),
+            more => format!(", the first of {more} gateways"),
+        }
+    }
 }
 
 impl Server {
@@ -18,9 +29,9 @@ impl Server {
             .find(|usage| usage.as_str() == self.state)
     }
 
-    /// Whether new connections go to it.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.usage() == Some(Usage::InUse)
+    /// Whether it is as it ought to be.
+    pub(super) fn is_well(&self) -> bool {
+        matches!(self.usage(), Some(Usage::InUse | Usage::Standby))
     }
 
     /// Its state in words.

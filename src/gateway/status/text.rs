@@ -85,7 +85,7 @@ fn summary(status: &GatewayStatus) -> String {
                 count(gateway.connections),
             ),
         ),
-        ("upstream", format!("{} ({version})", upstream.server)),
+        ("upstream", format!("{} ({version}){}", upstream.server, upstream.through())),
         (
             "watches",
             format!(

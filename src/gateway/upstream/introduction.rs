@@ -5,20 +5,23 @@
 //! they always do, and are asked in other ways. The answer is for everyone, so it has no more than what `/readyz` and
 //! `/version` tell everyone, and a digest.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tokio::time::{Instant, timeout};
 
 use super::Upstream;
+use crate::connector::RequestBody;
 
 /// Of the question, and in the answer: which cluster it is.
 const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
 const ASKED: HeaderValue = HeaderValue::from_static("?");
 /// In the answer: the version of the API server, in the form of the module `server_version`.
 const VERSION: HeaderName = HeaderName::from_static("kube-fanout-version");
+/// In the answer: how many gateways a request passes from here on.
+const GATEWAYS: HeaderName = HeaderName::from_static("kube-fanout-gateways");
 pub(super) const PATH: &str = "/readyz";
 /// How long the question waits for the API server to tell which cluster it is, if that is not known yet: less than the
 /// gateway below waits.
@@ -41,6 +44,8 @@ pub struct Introduction {
     pub(super) cluster: ClusterName,
     /// Of the API server; `None` if it is not known.
     pub(super) version: Option<String>,
+    /// How many gateways there are from the one that tells it to the API server, both it and the last one included.
+    pub(super) gateways: u32,
 }
 
 impl ClusterName {
@@ -102,6 +107,7 @@ impl Introduction {
         *answer.status_mut() = status;
         let headers = answer.headers_mut();
         headers.extend(HeaderValue::try_from(self.cluster.digest).ok().map(|digest| (CLUSTER, digest)));
+        headers.insert(GATEWAYS, self.gateways.into());
         headers.extend(self.version.and_then(|version| HeaderValue::try_from(version).ok()).map(|it| (VERSION, it)));
         answer
     }
@@ -110,7 +116,9 @@ impl Introduction {
     pub(super) fn of<B>(answer: &Response<B>) -> Option<Self> {
         let cluster = ClusterName::of_digest(answer.headers().get(CLUSTER)?)?;
         let version = answer.headers().get(VERSION).and_then(|version| version.to_str().ok()).map(str::to_owned);
-        Some(Self { cluster, version })
+        // Each tells of itself.
+        let gateways = answer.headers().get(GATEWAYS).and_then(|number| number.to_str().ok()?.parse().ok());
+        Some(Self { cluster, version, gateways: gateways.unwrap_or(1) })
     }
 }
 
@@ -120,7 +128,30 @@ impl Upstream {
         if self.shared.cluster.name().is_none() && self.shared.connector.servers().is_none() {
             timeout(FOUND_WITHIN, self.cluster(Instant::now())).await.ok();
         }
-        Some(Introduction { cluster: self.shared.cluster.name()?, version: self.shared.server_version.last() })
+        let (cluster, version) = (self.shared.cluster.name()?, self.shared.server_version.last());
+        Some(Introduction { cluster, version, gateways: self.gateways_above().saturating_add(1) })
+    }
+
+    /// How many gateways there are between this one and the API server, as far as they have told.
+    pub fn gateways_above(&self) -> u32 {
+        self.shared.gateways_above.load(Relaxed)
+    }
+
+    pub(super) fn note_gateways_above(&self, gateways: u32) {
+        self.shared.gateways_above.store(gateways, Relaxed);
+    }
+
+    /// Asks the only address whether it is that of a gateway. Several servers are asked by their checks.
+    pub(super) async fn look_above(&self) {
+        if self.shared.connector.servers().is_some() {
+            return;
+        }
+        let mut request = Request::new(RequestBody::Empty);
+        *request.uri_mut() = Uri::from_static(PATH);
+        Introduction::ask(&mut request);
+        if let Ok(Ok(answer)) = timeout(FOUND_WITHIN, self.send(request)).await {
+            self.note_gateways_above(Introduction::of(&answer).map_or(0, |introduction| introduction.gateways));
+        }
     }
 }
 
@@ -131,7 +162,7 @@ mod tests {
     #[test]
     fn what_is_told_is_understood() {
         for version in [None, Some("v1.36.2 abc 1.36".to_owned())] {
-            let told = Introduction { cluster: ClusterName::of_uid("u"), version };
+            let told = Introduction { cluster: ClusterName::of_uid("u"), version, gateways: 2 };
             let answer = told.clone().answer(false);
             assert!(!answer.headers()[CLUSTER].to_str().unwrap().contains('u'), "the uid is not for everyone");
             assert_eq!(Introduction::of(&answer), Some(told));

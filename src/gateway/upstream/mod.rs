@@ -14,7 +14,7 @@ mod servers;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicU32};
 
 use http::{Request, Response};
 use tokio::time::Instant;
@@ -44,6 +44,7 @@ struct Shared {
     own: OwnRequests,
     server_version: ServerVersion,
     cluster: Cluster,
+    gateways_above: AtomicU32,
     storage: StorageEvidence,
 }
 
@@ -65,7 +66,8 @@ impl Upstream {
     fn of_storage(connector: Connector, storage: StorageEvidence) -> Self {
         let own = connector.own_requests();
         let (server_version, cluster) = (ServerVersion::default(), Cluster::default());
-        Self { shared: Arc::new(Shared { connector, own, server_version, cluster, storage }) }
+        let gateways_above = AtomicU32::default();
+        Self { shared: Arc::new(Shared { connector, own, server_version, cluster, gateways_above, storage }) }
     }
 
     /// The address of the API server, without credentials.

@@ -53,6 +53,7 @@ impl Upstream {
             Ok(Ok(Some(document))) => match server_version::parse(&document) {
                 Some(version) => {
                     self.note_version(&version);
+                    self.look_above().await;
                     Probe::Passed
                 }
                 None => failed(

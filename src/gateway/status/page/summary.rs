@@ -37,7 +37,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
             (fact("version", html! { (gateway.version) }))
             (fact("mode", html! { (gateway.mode) }))
             (fact("up", html! { (duration(gateway.uptime_seconds)) }))
-            (fact("upstream", html! { (upstream.server) }))
+            (fact("upstream", html! { (upstream.server) (upstream.through()) }))
             (fact("its version", html! {
                 @match &upstream.version {
                     Some(version) => (version),
@@ -45,7 +45,7 @@ pub(super) fn header(status: &GatewayStatus) -> Markup {
                 }
             }))
             @for server in &upstream.servers {
-                (fact("server", html! { span.bad[!server.is_in_use()] { (printable(&server.line())) } }))
+                (fact("server", html! { span.bad[!server.is_well()] { (printable(&server.line())) } }))
             }
             @for peer in &status.peers {
                 (fact("peer", html! { span.bad[!peer.is_well()] { (printable(&peer.line())) } }))

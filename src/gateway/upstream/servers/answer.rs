@@ -48,6 +48,8 @@ pub(super) enum CheckResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServerReport {
     pub(super) cluster: ClusterName,
+    /// How many gateways there are from it on: 0 for an API server.
+    pub(super) gateways: u32,
     /// Its `/version`; `None` if it does not say.
     pub(super) version: Option<String>,
     /// Why it is not ready to serve; `None` if it is, or may not be asked.
@@ -110,8 +112,8 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, Check
     let status = ready.status();
     let unready = status.is_server_error().then(|| format!("{READY} was answered with {status}"));
     // Of a gateway nothing else is asked, which it would have to ask the API server.
-    if let Some(Introduction { cluster, version }) = Introduction::of(&ready) {
-        return Ok(CheckResult::Report(ServerReport { cluster, version, unready }));
+    if let Some(Introduction { cluster, version, gateways }) = Introduction::of(&ready) {
+        return Ok(CheckResult::Report(ServerReport { cluster, gateways, version, unready }));
     }
     let cluster = match who(&get(WHO).await?)? {
         Who::Told(uid) => ClusterName::of_uid(&uid),
@@ -120,7 +122,7 @@ async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, Check
     // At the end, since it may stay unanswered: a server that has said who it is, and is ready, is not silent.
     let version = get(server_version::PATH).await.ok().filter(|answer| answer.status() == StatusCode::OK);
     let version = version.and_then(|answer| server_version::parse(answer.body()));
-    Ok(CheckResult::Report(ServerReport { cluster, version, unready }))
+    Ok(CheckResult::Report(ServerReport { cluster, gateways: 0, version, unready }))
 }
 
 async fn get(checks: &ServerChecks, index: usize, path: &'static str) -> Result<Response<Bytes>, CheckResult> {

@@ -142,7 +142,7 @@ impl Server {
     }
 
     fn judge_report(&mut self, report: &ServerReport, cluster: Option<&ClusterName>) -> Finding {
-        let ServerReport { cluster: told, version, unready } = report;
+        let ServerReport { cluster: told, version, unready, .. } = report;
         if let Some(cluster) = cluster.filter(|cluster| *cluster != told) {
             self.is_member = Some(false);
             self.rested = (self.rested * 2).clamp(1, REST_MAX);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Upstream;
 use crate::connector::{ServerChecks, ServerState};
-use answer::ask;
+use answer::{CheckResult, ask};
 use base::lifecycle::Tasks;
 use membership::{Judgement, Membership};
 
@@ -71,6 +71,9 @@ impl Upstream {
             },
         );
         let answers = join_all(asked).await;
+        if let Some(report) = answers.iter().flatten().find_map(CheckResult::report) {
+            self.note_gateways_above(report.gateways);
+        }
         let Judgement { findings, is_another, has_strayed } = membership.round(&answers, Instant::now());
         if is_another {
             tracing::warn!("the cluster of upstream.servers was replaced by another one; all caches are given up");
