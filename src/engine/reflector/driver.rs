@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Bridged, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss, Machine,
-    NoPeers, Peers, Seen, Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
+    Action, Bridged, ByteStream, EventStream, Evidence, Failure, FillMode, Filled, Health, Input, ListWatch, Loss,
+    Machine, NoPeers, Peers, Seen, Unbridged, UpstreamEvent, WatchFrom, WatchRequest,
     bridge::{self, Refill},
     fill::{self, Head, State, head_version},
     machine::Next,
@@ -285,6 +285,9 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
             }
             (None, FillMode::List) => fill::list(&self.upstream, &schema, not_older_than).await?,
         };
+        // A gateway may not have filled its cache again since upstream runs another program.
+        let server = state.written_by.clone().or(server);
+        let provenance = provenance.filter(|provenance| Some(&*provenance.server) == server.as_deref());
         let (mut refill, read) = (Refill { head, schema, state, server, provenance, began }, Instant::now());
         // Asked after the fill, so that the answer holds for the fetched state.
         if !self.upstream.is_same_resource().await? {
@@ -323,7 +326,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let (list_kind, warnings, bookmark) = (head.list_kind.clone(), head.warnings.clone(), state.bookmark);
         self.head = Some(head);
         let source = state.source;
-        let filled = Filled { reader, began, advance, list_kind, warnings, bookmark, source, provenance };
+        let written_by = server.clone();
+        let filled = Filled { reader, began, advance, list_kind, warnings, bookmark, source, written_by, provenance };
         self.outcome = Some(Outcome::Filled(filled));
         Input::Filled { version, watching, watch_list, server }
     }
@@ -350,6 +354,10 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     async fn watch(&mut self, after: ResourceVersion) -> Input {
         let request = WatchRequest { accepts_bridge: true, ..WatchRequest::new(WatchFrom::After(after)) };
         match self.upstream.watch(request).await {
+            // Its next changes would be those of another program than the state.
+            Ok(stream) if self.machine.other_server(stream.written_by()).is_some() => {
+                self.ended(Some(Failure::Expired), Duration::ZERO)
+            }
             Ok(stream) => self.read(EventStream::new(stream, self.collection.encoding)).await,
             Err(failure) => self.ended(Some(failure), Duration::ZERO),
         }

@@ -67,6 +67,11 @@ impl<S: ByteStream> EventStream<S> {
         Self { stream, frames }
     }
 
+    /// See [`ByteStream::written_by`].
+    pub(super) fn written_by(&self) -> Option<&str> {
+        self.stream.written_by()
+    }
+
     /// The next event; `None` at the clean end. Fails when nothing arrives for longer than `silence`.
     pub async fn next(&mut self, schema: &Schema, silence: Duration) -> Result<Option<UpstreamEvent>, Failure> {
         loop {

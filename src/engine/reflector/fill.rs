@@ -32,6 +32,8 @@ pub struct Filled {
     /// Known immediately if upstream supports watch-list, otherwise once its first bookmark arrived.
     pub bookmark: Option<BookmarkTemplate>,
     pub source: FillSource,
+    /// The version of the program that wrote the objects; `None` if it is not known.
+    pub written_by: Option<String>,
     /// The provenance of the state; `None` if it is not known, or there are no peers that may ask for it.
     pub provenance: Option<Provenance>,
 }
@@ -98,6 +100,8 @@ pub(super) struct State<S> {
     /// What happened after it that is known already.
     pub(super) missed: Vec<UpstreamEvent>,
     pub(super) source: FillSource,
+    /// See [`ByteStream::written_by`].
+    pub(super) written_by: Option<String>,
 }
 
 /// The version of a collection, from a list of it.
@@ -220,11 +224,13 @@ pub(super) async fn list<L: ListWatch>(
     let mut continue_token = None;
     loop {
         let stream = upstream.list(ListRequest { not_older_than, continue_token }).await?;
+        let written_by = stream.written_by().map(str::to_owned);
         let page = page(stream, schema, &mut readers).await?;
         if page.continue_token.is_empty() {
             let objects = readers.objects().await?;
             let (version, source) = (page.version, FillSource::Upstream);
-            return Ok(State { objects, version, bookmark: None, watch: None, missed: Vec::new(), source });
+            let (bookmark, watch, missed) = (None, None, Vec::new());
+            return Ok(State { objects, version, bookmark, watch, missed, source, written_by });
         }
         continue_token = Some(page.continue_token);
     }

@@ -59,6 +59,12 @@ pub struct ListPage {
 pub trait ByteStream: Send {
     /// The next bytes; `None` at the clean end.
     fn next(&mut self) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
+
+    /// The version of the program that wrote the objects, if a gateway sends them from its memory: upstream may run
+    /// another one by now. `None` if that is not told.
+    fn written_by(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// Lists and watches one resource with the gateway's own credentials.

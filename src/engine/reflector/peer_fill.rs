@@ -102,7 +102,8 @@ async fn checked<L: ListWatch>(
         Some(_) => return Err(PeerOutcome::Server),
         None => return Err(PeerOutcome::Unconfirmed),
     }
-    Ok(State { objects, version, bookmark: Some(bookmark), watch: Some(watch), missed, source })
+    let (bookmark, watch) = (Some(bookmark), Some(watch));
+    Ok(State { objects, version, bookmark, watch, missed, source, written_by: None })
 }
 
 /// The objects of a peer's list, and their version.

@@ -31,6 +31,8 @@ pub(super) struct Script {
     falls_silent: bool,
     /// The versions that upstream reports, one after the other; then it reports none. An empty one is not reported.
     servers: Arc<Mutex<VecDeque<&'static str>>>,
+    /// What gateways tell of the program that wrote the objects of each watch; then nothing.
+    writers: Arc<Mutex<VecDeque<&'static str>>>,
     /// After how many questions for it the resource's definition is a different one.
     redefined_after: Option<usize>,
     definitions_asked: Arc<AtomicUsize>,
@@ -51,7 +53,8 @@ impl Script {
     }
 
     fn piece(&self, body: String) -> Piece {
-        Piece { bytes: Some(body.into()), falls_silent: self.falls_silent }
+        let written_by = self.writers.lock().unwrap().pop_front();
+        Piece { bytes: Some(body.into()), falls_silent: self.falls_silent, written_by }
     }
 
     fn note(&self, asked: String) {
@@ -67,11 +70,12 @@ fn page(body: String) -> ListPage {
 pub(super) struct Piece {
     bytes: Option<Bytes>,
     falls_silent: bool,
+    written_by: Option<&'static str>,
 }
 
 impl Piece {
     fn ending(body: String) -> Self {
-        Self { bytes: Some(body.into()), falls_silent: false }
+        Self { bytes: Some(body.into()), falls_silent: false, written_by: None }
     }
 }
 
@@ -82,6 +86,10 @@ impl ByteStream for Piece {
             None if self.falls_silent => std::future::pending().await,
             None => None,
         }
+    }
+
+    fn written_by(&self) -> Option<&str> {
+        self.written_by
     }
 }
 
@@ -431,6 +439,29 @@ async fn an_upstream_that_answers_again_is_asked_for_its_version_again() {
             Script { servers: Arc::new(Mutex::new(VecDeque::from(servers))), ..Script::new(&[9, 9, 12], watches) };
         let (_, asked) = run(script).await;
         assert_eq!(asked[..2], ["state None", "state Some(9)"], "{servers:?}");
+    }
+}
+
+/// A gateway above fills its cache again some time after `/version` has told of another program.
+#[tokio::test(start_paused = true)]
+async fn a_state_is_of_the_program_that_a_gateway_tells() {
+    let state = || [event("ADDED", "a", 3), end(9)].concat();
+    let told = |words: &[&'static str]| Arc::new(Mutex::new(words.iter().copied().collect()));
+    for (writers, expected) in [
+        // The gateway has filled it again at the same version, and has ended the watch.
+        (&["v1", "v2"][..], ["state None", "state Some(9)", "after 9"]),
+        // The one at which the watch goes on has not filled it again yet.
+        (&["v2", "v1", "v1", "v1"], ["state None", "after 9", "state Some(9)"]),
+        (&["v2"], ["state None", "after 9", "after 9"]),
+    ] {
+        let watches = if expected[1] == "after 9" {
+            [Ok(state()), Ok(bookmark(9)), Ok(state())]
+        } else {
+            [Ok(state()), Ok(state()), Ok(bookmark(9))]
+        };
+        let script = Script { servers: told(&["v2"; 9]), writers: told(writers), ..Script::new(&[9; 9], watches) };
+        let (_, asked) = run(script).await;
+        assert_eq!(asked[..3], expected, "{writers:?}");
     }
 }
 

@@ -152,6 +152,7 @@ pub(super) async fn initial_state<S: ByteStream>(
             UpstreamEvent::Bookmark { version, template, initial_events_end: true } => {
                 let objects = Objects::new(objects.into_values().collect()).map_err(|_| Failure::Malformed)?;
                 return Ok(State {
+                    written_by: events.written_by().map(str::to_owned),
                     objects: objects.with_claim(claim),
                     version,
                     bookmark: Some(template),

@@ -59,7 +59,10 @@ pub use server_checks::ServerChecks;
 pub use servers::{Denial, Finding, ServerState, Servers, Usage};
 pub use slot::Slot;
 pub use socket::{Socket, SocketOpener};
-pub use via::{ACCEPTS_BRIDGE, BRIDGE, accepts_bridge, comes_from_gateway, has_passed, has_passed_too_many, tell_gone};
+pub use via::{
+    ACCEPTS_BRIDGE, BRIDGE, WRITTEN_BY, accepts_bridge, comes_from_gateway, has_passed, has_passed_too_many, tell_gone,
+    written_by,
+};
 
 use access::Access;
 use connection_closer::ConnectionCloser;

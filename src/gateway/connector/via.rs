@@ -29,6 +29,15 @@ pub const ACCEPTS_BRIDGE: HeaderValue = HeaderValue::from_static("accept");
 const UPSTREAM: HeaderName = HeaderName::from_static("kube-fanout-upstream");
 const GONE: HeaderValue = HeaderValue::from_static("gone");
 
+/// In an answer from memory to a gateway: the version of the program that wrote the objects. Upstream may run another
+/// one by now, which `/version` tells.
+pub const WRITTEN_BY: HeaderName = HeaderName::from_static("kube-fanout-version");
+
+/// What a gateway above tells of who wrote the objects of its answer.
+pub fn written_by<B>(answer: &Response<B>) -> Option<String> {
+    answer.headers().get(WRITTEN_BY)?.to_str().ok().map(str::to_owned)
+}
+
 /// Tells the gateway below that upstream is gone.
 pub fn tell_gone(headers: &mut HeaderMap) {
     headers.insert(UPSTREAM, GONE);

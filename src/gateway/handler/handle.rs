@@ -256,7 +256,10 @@ impl Stages {
             return Body::answer(record, Outcome::Served, Some(UPSTREAM_AWAY), kept.map(Inner::Rejected));
         }
         match answer {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                if !comes_from_gateway {
+                    answer.headers_mut().remove(connector::WRITTEN_BY);
+                }
                 self.permission.authenticator.learn(credentials, *peer, answer.status());
                 let confirmed = unconfirmed.and_then(|unconfirmed| unconfirmed.confirmed(&answer));
                 let relayed = match is_watch {
@@ -336,7 +339,7 @@ impl Handler for Gateway {
         if Introduction::is_asked(&request)
             && let Some(introduction) = Box::pin(stages.cachers.upstream().introduction()).await
         {
-            let answer = introduction.answer(connection.draining.is_cancelled());
+            let answer = introduction.answer(stages.cachers.upstream(), connection.draining.is_cancelled());
             return Body::answer(record, Outcome::Served, None, answer.map(Inner::Rejected));
         }
         let certificate = connection.client_certificate.as_deref();

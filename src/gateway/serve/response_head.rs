@@ -3,7 +3,8 @@
 use http::{HeaderName, HeaderValue, Response, StatusCode, header, response};
 use uuid::Uuid;
 
-use super::{Body, ForwardReason, Read, gzip, table::Table};
+use super::{Body, Downstream, ForwardReason, Read, gzip, table::Table};
+use crate::connector::WRITTEN_BY;
 use base::apimachinery::{Encoding, ResponseKind, View};
 use engine::encode::Form;
 
@@ -34,6 +35,11 @@ impl Read<'_> {
             .header(header::CONTENT_TYPE, HeaderValue::from_static(self.representation.content_type(kind)));
         for warning in &self.instance.warnings {
             builder = builder.header(header::WARNING, warning);
+        }
+        if self.downstream != Downstream::Client
+            && let Some(written_by) = &self.instance.written_by
+        {
+            builder = builder.header(WRITTEN_BY, written_by);
         }
         builder
     }

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{Crd, FetchError, Upstream};
-use crate::connector::{ACCEPTS_BRIDGE, BRIDGE, RequestBody, ResponseBody};
+use crate::connector::{self, ACCEPTS_BRIDGE, BRIDGE, RequestBody, ResponseBody};
 use base::{
     apimachinery::{
         CollectionScope, Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View,
@@ -179,15 +179,16 @@ pub struct ListWatchStream {
     body: ResponseBody,
     /// The remaining bytes that a list may have; `None` for a watch, which is not limited.
     left: Option<usize>,
+    written_by: Option<String>,
 }
 
 impl ListWatchStream {
     fn list(answer: http::Response<ResponseBody>) -> Self {
-        Self { body: answer.into_body(), left: Some(LIST_BYTES_MAX) }
+        Self { written_by: connector::written_by(&answer), body: answer.into_body(), left: Some(LIST_BYTES_MAX) }
     }
 
     fn watch(answer: http::Response<ResponseBody>) -> Self {
-        Self { body: answer.into_body(), left: None }
+        Self { written_by: connector::written_by(&answer), body: answer.into_body(), left: None }
     }
 
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, Failure>> {
@@ -216,6 +217,10 @@ impl ByteStream for ListWatchStream {
             }
             return Some(Ok(bytes));
         }
+    }
+
+    fn written_by(&self) -> Option<&str> {
+        self.written_by.as_deref()
     }
 }
 

@@ -80,6 +80,8 @@ pub struct Instance {
     pub(super) filled_since: Instant,
     /// `None` if it is not known, or there are no peers that may ask for it.
     provenance: Option<Provenance>,
+    /// For gateways below; `None` if it is not known.
+    pub written_by: Option<HeaderValue>,
     health: RwLock<Health>,
     staleness_limit: StalenessLimit,
     siblings: Arc<Siblings>,
@@ -135,7 +137,7 @@ impl Instance {
             backfill_wanted,
             ..
         } = resource;
-        let Filled { reader, began, advance, list_kind, warnings, bookmark, provenance, .. } = filled;
+        let Filled { reader, began, advance, list_kind, warnings, bookmark, written_by, provenance, .. } = filled;
         let (_, next) = reader.snapshot_and_next();
         metrics.set_followed(health.is_followed());
         let backfill = BackfillDemand::new(backfill_wanted);
@@ -159,6 +161,7 @@ impl Instance {
             advance,
             filled_since: began,
             provenance,
+            written_by: written_by.and_then(|version| HeaderValue::try_from(version).ok()),
             health: RwLock::new(health),
             staleness_limit,
             siblings,

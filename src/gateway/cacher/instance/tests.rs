@@ -91,6 +91,7 @@ impl Both {
                 warnings,
                 bookmark: None,
                 source: FillSource::Upstream,
+                written_by: None,
                 provenance: None,
             };
             let instance = Arc::new(Instance::new(resource, filled, health(Condition::Followed)));
