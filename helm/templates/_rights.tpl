@@ -79,7 +79,7 @@ the whole cluster it would never be filled, and the gateway never ready. */}}
 {{- define "kube-fanout.clusterRules" -}}
 {{- $everywhere := not (include "kube-fanout.inNamespaces" .) -}}
 {{- $delegated := eq (include "kube-fanout.mode" .) "delegated" -}}
-{{- $servers := dig "upstream" "servers" false .Values.config -}}
+{{- $servers := or (dig "upstream" "servers" false .Values.config) (dig "upstream" "fallback" false .Values.config) -}}
 {{- if $everywhere }}
 # To notice that a custom resource has changed, and to forward aggregated APIs.
 - apiGroups: [apiextensions.k8s.io]

@@ -16,7 +16,11 @@ pub(super) struct ConnectionCloser(Arc<Mutex<CancellationToken>>);
 
 /// What breaks one connection: the first of these that is cancelled.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Breaks(Vec<CancellationToken>);
+pub(super) struct Breaks {
+    tokens: Vec<CancellationToken>,
+    /// No request is to be sent on it any more, but one that is under way may end.
+    left: Option<CancellationToken>,
+}
 
 /// An open connection is not to be used any more.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -48,21 +52,30 @@ impl ConnectionCloser {
 
 impl Breaks {
     pub(super) fn by(tokens: impl IntoIterator<Item = CancellationToken>) -> Self {
-        Self(tokens.into_iter().collect())
+        Self { tokens: tokens.into_iter().collect(), left: None }
+    }
+
+    pub(super) fn or_left(self, left: CancellationToken) -> Self {
+        Self { left: Some(left), ..self }
     }
 
     pub(super) fn push(&mut self, token: CancellationToken) {
-        self.0.push(token);
+        self.tokens.push(token);
     }
 
     /// Whether the connection is not to be used any more.
     pub(super) fn is_broken(&self) -> bool {
-        self.0.iter().any(CancellationToken::is_cancelled)
+        self.tokens.iter().any(CancellationToken::is_cancelled)
+    }
+
+    /// Whether no other request is to be sent on the connection.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_broken() || self.left.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// Resolves when the connection is not to be used any more.
     pub(super) fn broken(&self) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
-        let mut broken: Vec<_> = self.0.iter().map(|token| Box::pin(token.clone().cancelled_owned())).collect();
+        let mut broken: Vec<_> = self.tokens.iter().map(|token| Box::pin(token.clone().cancelled_owned())).collect();
         Box::pin(poll_fn(move |context| {
             let is_broken = broken.iter_mut().any(|broken| broken.as_mut().poll(context).is_ready());
             if is_broken { Poll::Ready(()) } else { Poll::Pending }

@@ -2,29 +2,31 @@
 //! nothing (the manual's chapter `operations`, "Several API servers").
 //!
 //! The question is a GET of `/readyz` with a header that API servers and older gateways do not know: they answer as
-//! they always do, and are asked in other ways. The answer is for everyone, so it has no more than what `/readyz` and
-//! `/version` tell everyone, and a digest.
+//! they always do, and are asked in other ways. The answer is for everyone who can connect: it has what Kubernetes lets
+//! everyone read by default (`/readyz`, `/version`), and a digest.
 
 use std::{fmt, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use tokio::time::{Instant, timeout};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header::CACHE_CONTROL};
+use tokio::{
+    join,
+    time::{Instant, timeout},
+};
 
 use super::Upstream;
-use crate::connector::RequestBody;
+use crate::connector::{self, RequestBody, WRITTEN_BY};
 
 /// Of the question, and in the answer: which cluster it is.
 const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
 const ASKED: HeaderValue = HeaderValue::from_static("?");
-/// In the answer: the version of the API server, in the form of the module `server_version`.
-const VERSION: HeaderName = HeaderName::from_static("kube-fanout-version");
 /// In the answer: how many gateways a request passes from here on.
 const GATEWAYS: HeaderName = HeaderName::from_static("kube-fanout-gateways");
 pub(super) const PATH: &str = "/readyz";
-/// How long the question waits for the API server to tell which cluster it is, if that is not known yet: less than the
-/// gateway below waits.
+/// The API server is asked again if it has told longer ago.
+const KNOWN_FOR: Duration = Duration::from_secs(30);
+/// How long the question waits for that: less than the gateway below waits.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 /// Characters of a digest that are shown.
 const SHOWN: usize = 12;
@@ -99,23 +101,30 @@ impl Introduction {
             && request.uri().path() == PATH
     }
 
-    /// The answer of a gateway that takes new requests, or is about to end.
-    pub fn answer(self, is_draining: bool) -> Response<Bytes> {
-        let (status, body) =
-            if is_draining { (StatusCode::SERVICE_UNAVAILABLE, "draining") } else { (StatusCode::OK, "ok") };
+    /// The answer: 503 if other gateways are to be preferred.
+    pub fn answer(self, upstream: &Upstream, is_draining: bool) -> Response<Bytes> {
+        match (is_draining, upstream.is_unreachable()) {
+            (true, _) => self.with(StatusCode::SERVICE_UNAVAILABLE, "the gateway is shutting down"),
+            (false, true) => self.with(StatusCode::SERVICE_UNAVAILABLE, "the gateway cannot reach the API server"),
+            (false, false) => self.with(StatusCode::OK, "ok"),
+        }
+    }
+
+    fn with(self, status: StatusCode, body: &'static str) -> Response<Bytes> {
         let mut answer = Response::new(Bytes::from_static(body.as_bytes()));
         *answer.status_mut() = status;
         let headers = answer.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.extend(HeaderValue::try_from(self.cluster.digest).ok().map(|digest| (CLUSTER, digest)));
         headers.insert(GATEWAYS, self.gateways.into());
-        headers.extend(self.version.and_then(|version| HeaderValue::try_from(version).ok()).map(|it| (VERSION, it)));
+        headers.extend(self.version.and_then(|version| HeaderValue::try_from(version).ok()).map(|it| (WRITTEN_BY, it)));
         answer
     }
 
     /// What an answer tells; `None` if it is not that of a gateway.
     pub(super) fn of<B>(answer: &Response<B>) -> Option<Self> {
         let cluster = ClusterName::of_digest(answer.headers().get(CLUSTER)?)?;
-        let version = answer.headers().get(VERSION).and_then(|version| version.to_str().ok()).map(str::to_owned);
+        let version = connector::written_by(answer);
         // Each tells of itself.
         let gateways = answer.headers().get(GATEWAYS).and_then(|number| number.to_str().ok()?.parse().ok());
         Some(Self { cluster, version, gateways: gateways.unwrap_or(1) })
@@ -123,12 +132,20 @@ impl Introduction {
 }
 
 impl Upstream {
-    /// What this gateway tells those below; `None` if it does not know which cluster it is.
+    /// What this gateway tells those below; `None` if it does not know that.
     pub async fn introduction(&self) -> Option<Introduction> {
-        if self.shared.cluster.name().is_none() && self.shared.connector.servers().is_none() {
-            timeout(FOUND_WITHIN, self.cluster(Instant::now())).await.ok();
+        if !self.is_unreachable() {
+            let now = Instant::now();
+            let since = now.checked_sub(KNOWN_FOR).unwrap_or(now);
+            // Of several servers the checks tell which cluster it is.
+            let cluster = async {
+                if self.shared.connector.servers().is_none() {
+                    self.cluster(since).await;
+                }
+            };
+            timeout(FOUND_WITHIN, async { join!(cluster, self.server_version(since)) }).await.ok();
         }
-        let (cluster, version) = (self.shared.cluster.name()?, self.shared.server_version.last());
+        let (cluster, version) = (self.shared.cluster.name()?, Some(self.shared.server_version.last()?));
         Some(Introduction { cluster, version, gateways: self.gateways_above().saturating_add(1) })
     }
 
@@ -163,7 +180,7 @@ mod tests {
     fn what_is_told_is_understood() {
         for version in [None, Some("v1.36.2 abc 1.36".to_owned())] {
             let told = Introduction { cluster: ClusterName::of_uid("u"), version, gateways: 2 };
-            let answer = told.clone().answer(false);
+            let answer = told.clone().with(StatusCode::OK, "ok");
             assert!(!answer.headers()[CLUSTER].to_str().unwrap().contains('u'), "the uid is not for everyone");
             assert_eq!(Introduction::of(&answer), Some(told));
         }

@@ -39,9 +39,9 @@ impl Connection {
         Self { sender, driver: Some(driver), gate: Gate::new(), breaks }
     }
 
-    /// Whether it must not be used any more.
-    pub(super) fn is_broken(&self) -> bool {
-        self.breaks.is_broken()
+    /// Whether no other request is to be sent on it.
+    pub(super) fn is_left(&self) -> bool {
+        self.breaks.is_left()
     }
 
     /// Sends a request and waits for the head of its answer.

@@ -73,7 +73,7 @@ impl Shared {
         *request.uri_mut() = address.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
         while let Some(connection) = self.idle.take() {
-            if connection.is_broken() {
+            if connection.is_left() {
                 continue;
             }
             match connection.send(request).await {

@@ -139,9 +139,10 @@ impl Servers {
         let server = &mut known.servers[index];
         server.connections += 1;
         let token = if choice == Choice::OneVersion { &server.breaks.own } else { &server.breaks.all }.clone();
+        let left = server.breaks.left.clone();
         server_connections(&self.0.addresses[index].to_string(), server.connections);
         drop(known);
-        Some(Held { servers: self.clone(), index, breaks: Breaks::by([token]) })
+        Some(Held { servers: self.clone(), index, breaks: Breaks::by([token]).or_left(left) })
     }
 
     /// Whether there is another server to try.

@@ -16,8 +16,9 @@ const LEFT_WITHIN: Duration = Duration::from_secs(60);
 /// Whether the servers of the fallback are used.
 #[derive(Debug)]
 pub(super) struct Fallback {
-    /// The chance, in percent, that an outage brings this gateway here.
-    percent: u32,
+    /// Whether this gateway is of the share that goes there. Drawn once, so that it is the same share in all outages: of
+    /// upstreams that come and go for hours, too.
+    is_drawn: bool,
     state: State,
 }
 
@@ -48,7 +49,7 @@ pub(super) enum Turn {
 impl Fallback {
     pub(super) fn new(percent: u32) -> Self {
         fallback_is_used(false);
-        Self { percent, state: State::Unused }
+        Self { is_drawn: fastrand::u32(..100) < percent, state: State::Unused }
     }
 
     /// Whether its servers are to be checked, so that they may be used.
@@ -60,8 +61,7 @@ impl Fallback {
     pub(super) fn judge(&mut self, are_others_usable: bool, now: Instant) -> Turn {
         match (&self.state, are_others_usable) {
             (State::Unused, false) => {
-                let is_drawn = fastrand::u32(..100) < self.percent;
-                let used_from = is_drawn.then(|| now + AFTER + AFTER.mul_f64(fastrand::f64()));
+                let used_from = self.is_drawn.then(|| now + AFTER + AFTER.mul_f64(fastrand::f64()));
                 self.state = State::Lost { used_from };
                 Turn::None
             }

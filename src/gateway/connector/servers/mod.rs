@@ -97,6 +97,8 @@ struct Breaks {
     all: CancellationToken,
     /// Of the gateway's own requests; a child of `all`.
     own: CancellationToken,
+    /// Does not break them, but no other request is sent on those that carry one at a time.
+    left: CancellationToken,
 }
 
 /// What the last check has found out about a server.
@@ -274,8 +276,8 @@ impl Servers {
 }
 
 impl Known {
-    /// Begins or ends the use of the fallback, if it is time. What clients have open there ends by itself: a forwarded
-    /// request is the API server's in any case.
+    /// Begins or ends the use of the fallback, if it is time. The requests of clients that are under way there end by
+    /// themselves: a forwarded request is the API server's in any case.
     fn judge_fallback(&mut self, now: Instant) {
         let are_others_usable = self.servers.iter().any(|server| !server.is_fallback && server.is_member());
         match self.fallback.as_mut().map_or(Turn::None, |fallback| fallback.judge(are_others_usable, now)) {
@@ -284,6 +286,7 @@ impl Known {
             Turn::End => {
                 for server in self.servers.iter_mut().filter(|server| server.is_fallback) {
                     server.breaks.own();
+                    server.breaks.leave();
                     (server.finding, server.told) = (Finding::unchecked(), None);
                 }
                 tracing::info!("other servers can be used again: those of upstream.fallback are not used any more");
@@ -497,7 +500,11 @@ impl Denial {
 impl Breaks {
     fn new() -> Self {
         let all = CancellationToken::new();
-        Self { own: all.child_token(), all }
+        Self { own: all.child_token(), all, left: CancellationToken::new() }
+    }
+
+    fn leave(&mut self) {
+        mem::take(&mut self.left).cancel();
     }
 
     fn all(&mut self) {

@@ -41,8 +41,10 @@ pub(super) enum CheckResult {
     Unreachable(String),
     /// The same, because nothing answers there ([`SendError::is_gone`]).
     Gone(String),
-    /// There is a connection, and no answer.
+    /// There is a connection, and not all answers.
     Silent(String),
+    /// There is a connection, and no answer at all.
+    Mute(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ impl CheckResult {
             Self::Untold(_) => "failing",
             Self::Denied(denial, _) => denial.as_str(),
             Self::Unreachable(_) | Self::Gone(_) => "unreachable",
-            Self::Silent(_) => "silent",
+            Self::Silent(_) | Self::Mute(_) => "silent",
         }
     }
 }
@@ -104,8 +106,11 @@ pub(super) async fn ask(checks: &ServerChecks, index: usize) -> CheckResult {
 async fn asked(checks: &ServerChecks, index: usize) -> Result<CheckResult, CheckResult> {
     let deadline = Instant::now() + ANSWER_MAX;
     let get = async |path| {
-        let silent = || CheckResult::Silent(format!("it does not answer {path} within {ANSWER_MAX:?}"));
-        timeout_at(deadline, get(checks, index, path)).await.unwrap_or_else(|_| Err(silent()))
+        let answer = timeout_at(deadline, get(checks, index, path)).await;
+        answer.unwrap_or_else(|_| {
+            let error = format!("it does not answer {path} within {ANSWER_MAX:?}");
+            Err(if path == READY { CheckResult::Mute(error) } else { CheckResult::Silent(error) })
+        })
     };
     // Never busy: an API server answers this in any case, and with 503 at last when it ends.
     let ready = get(READY).await?;

@@ -12,6 +12,8 @@ use crate::{connector::Finding, upstream::introduction::ClusterName};
 
 /// How many rounds in a row a server may leave unanswered; then its connections are broken.
 const SILENT_MAX: u32 = 3;
+/// A server that has answered nothing at all for this long is gone: as long as a single one (`SendError::is_gone`).
+const MUTE_MAX: Duration = Duration::from_secs(12);
 /// A server that is not of the cluster is asked again after one round, then two, and so on, doubled up to this number.
 const REST_MAX: u32 = 64;
 /// How long a member that is too busy to say who it is keeps the state that it had; then it is set aside.
@@ -27,6 +29,8 @@ pub(super) struct Membership {
     cluster: Option<ClusterName>,
     /// When a server of the cluster last answered.
     seen: Instant,
+    /// Whether a server of the fallback has told it, and no other one yet.
+    is_of_fallback: bool,
     /// The number of servers, the first ones, that may be believed to be of a new cluster: not those of the fallback,
     /// which are asked only in an outage.
     believed: usize,
@@ -39,6 +43,8 @@ struct Server {
     is_member: Option<bool>,
     /// Consecutive rounds without an answer.
     silent: u32,
+    /// Since when it has answered nothing at all.
+    mute_since: Option<Instant>,
     /// Since when all its answers say that it is too busy.
     busy_since: Option<Instant>,
     /// For how many more rounds it is not asked.
@@ -60,17 +66,22 @@ pub(super) struct Judgement {
 
 impl Membership {
     pub(super) fn new(servers: usize, believed: usize, now: Instant) -> Self {
-        Self { cluster: None, seen: now, believed, servers: vec![Server::default(); servers] }
+        Self { cluster: None, seen: now, is_of_fallback: false, believed, servers: vec![Server::default(); servers] }
     }
 
-    /// Which servers are to be asked in the next round.
-    pub(super) fn due(&mut self) -> Vec<bool> {
-        let due = |server: &mut Server| {
+    /// Which servers are to be asked in the next round, of those that `is_checked`. What was known of the others is
+    /// forgotten: it may be long ago when they are asked again.
+    pub(super) fn due(&mut self, is_checked: impl Fn(usize) -> bool) -> Vec<bool> {
+        let due = |(index, server): (usize, &mut Server)| {
+            if !is_checked(index) {
+                *server = Server::default();
+                return false;
+            }
             let is_due = server.rest == 0;
             server.rest = server.rest.saturating_sub(1);
             is_due
         };
-        self.servers.iter_mut().map(due).collect()
+        self.servers.iter_mut().enumerate().map(due).collect()
     }
 
     /// Judges the answers of a round; `None` for servers that were not asked.
@@ -96,6 +107,16 @@ impl Membership {
     /// another one was known before.
     fn recognize(&mut self, answers: &[Option<CheckResult>], now: Instant) -> bool {
         let reports = || answers.iter().map(|answer| answer.as_ref().and_then(CheckResult::report));
+        if self.is_of_fallback && reports().take(self.believed).any(|report| report.is_some()) {
+            // Only now it is known what upstream is.
+            self.is_of_fallback = false;
+            let told = reports().take(self.believed).flatten().map(|report| &report.cluster);
+            if !self.cluster.iter().any(|cluster| told.clone().any(|told| told == cluster)) {
+                self.servers.iter_mut().for_each(|server| server.is_member = None);
+                self.cluster = told.clone().next().cloned();
+                return true;
+            }
+        }
         if let Some(cluster) = &self.cluster
             && reports().flatten().any(|report| report.cluster == *cluster)
         {
@@ -113,6 +134,7 @@ impl Membership {
         }
         self.servers.iter_mut().for_each(|server| server.is_member = None);
         self.seen = now;
+        self.is_of_fallback = !reports().take(self.believed).any(|report| report.is_some());
         self.cluster.replace(first.cluster.clone()).is_some()
     }
 }
@@ -121,11 +143,13 @@ impl Server {
     /// What an answer shows; `None` if it is nothing new.
     fn judge(&mut self, answer: &CheckResult, cluster: Option<&ClusterName>, now: Instant) -> Option<Finding> {
         let busy_for = self.busy_for(answer, now);
-        self.silent = if let CheckResult::Silent(_) = answer { self.silent + 1 } else { 0 };
+        let is_mute = matches!(answer, CheckResult::Mute(_));
+        self.silent = if is_mute || matches!(answer, CheckResult::Silent(_)) { self.silent + 1 } else { 0 };
+        self.mute_since = is_mute.then(|| self.mute_since.unwrap_or(now));
         let unwell = |error: &str| Some(Finding::Unwell { reason: answer.reason(), error: error.to_owned() });
         match (self.is_member, answer) {
             (_, CheckResult::Report(report)) => Some(self.judge_report(report, cluster)),
-            (Some(false), CheckResult::Unreachable(_) | CheckResult::Gone(_)) => self.unknown(answer),
+            (Some(false), CheckResult::Unreachable(_) | CheckResult::Gone(_)) => self.unknown(answer, now),
             (Some(false), _) => {
                 self.rest = self.rested;
                 None
@@ -135,9 +159,11 @@ impl Server {
             (Some(true), CheckResult::Busy { .. }) if busy_for < BUSY_MAX => None,
             (Some(true), CheckResult::Busy { error, .. } | CheckResult::Untold(error)) => unwell(error),
             (Some(true), CheckResult::Denied(_, error)) => unwell(error),
-            (Some(true), CheckResult::Silent(error)) if self.silent < SILENT_MAX => unwell(error),
+            (Some(true), CheckResult::Silent(error) | CheckResult::Mute(error)) if self.silent < SILENT_MAX => {
+                unwell(error)
+            }
             // It may be another one when it answers again.
-            (_, _) => self.unknown(answer),
+            (_, _) => self.unknown(answer, now),
         }
     }
 
@@ -160,17 +186,18 @@ impl Server {
     }
 
     /// Forgets a server that cannot be asked.
-    fn unknown(&mut self, answer: &CheckResult) -> Option<Finding> {
-        *self = Self { silent: self.silent, ..Self::default() };
+    fn unknown(&mut self, answer: &CheckResult, now: Instant) -> Option<Finding> {
+        *self = Self { silent: self.silent, mute_since: self.mute_since, ..Self::default() };
+        let is_gone = self.mute_since.is_some_and(|since| now.duration_since(since) >= MUTE_MAX);
         let reason = answer.reason();
         Some(match answer {
             CheckResult::Report(_) => return None,
             CheckResult::Denied(denial, error) => Finding::Denied { denial: *denial, error: error.clone() },
             CheckResult::Gone(error) => Finding::Gone { reason, error: error.clone() },
-            // Silent for some rounds.
-            CheckResult::Silent(error) if self.silent >= SILENT_MAX => Finding::Gone { reason, error: error.clone() },
+            CheckResult::Mute(error) if is_gone => Finding::Gone { reason, error: error.clone() },
             CheckResult::Busy { error, .. }
             | CheckResult::Silent(error)
+            | CheckResult::Mute(error)
             | CheckResult::Untold(error)
             | CheckResult::Unreachable(error) => Finding::Unknown { reason, error: error.clone() },
         })

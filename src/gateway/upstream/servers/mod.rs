@@ -37,7 +37,7 @@ impl Upstream {
     pub async fn check_servers_once(&self) {
         let Some(checks) = self.shared.connector.server_checks() else { return };
         let mut membership = membership(&checks);
-        let due = membership.due();
+        let due = membership.due(|_| true);
         self.round(&checks, &mut membership, due).await;
     }
 
@@ -49,8 +49,7 @@ impl Upstream {
     async fn check(&self, checks: ServerChecks) {
         let mut membership = membership(&checks);
         loop {
-            let due = membership.due().into_iter().enumerate();
-            let due = due.map(|(index, is_due)| is_due && checks.servers().is_checked(index)).collect();
+            let due = membership.due(|index| checks.servers().is_checked(index));
             self.round(&checks, &mut membership, due).await;
             let wanted = async {
                 sleep(CHECK_AGAIN).await;
@@ -71,9 +70,6 @@ impl Upstream {
             },
         );
         let answers = join_all(asked).await;
-        if let Some(report) = answers.iter().flatten().find_map(CheckResult::report) {
-            self.note_gateways_above(report.gateways);
-        }
         let Judgement { findings, is_another, has_strayed } = membership.round(&answers, Instant::now());
         if is_another {
             tracing::warn!("the cluster of upstream.servers was replaced by another one; all caches are given up");
@@ -81,6 +77,10 @@ impl Upstream {
         }
         if let Some(cluster) = membership.cluster() {
             self.shared.cluster.is(cluster.clone());
+            let mut reports = answers.iter().flatten().filter_map(CheckResult::report);
+            if let Some(report) = reports.find(|report| report.cluster == *cluster) {
+                self.note_gateways_above(report.gateways);
+            }
         }
         checks.servers().found(findings);
         // At the end: what was asked for on a connection that was broken now, is from before.

@@ -1,7 +1,10 @@
 //! Judgements of scripted answers.
 
 use super::{answer::ServerReport, *};
-use crate::{connector::Finding, upstream::introduction::ClusterName};
+use crate::{
+    connector::{Denial, Finding},
+    upstream::introduction::ClusterName,
+};
 use answer::CheckResult;
 
 fn said(uid: &str) -> Option<CheckResult> {
@@ -15,6 +18,10 @@ fn away() -> Option<CheckResult> {
 
 fn silent() -> Option<CheckResult> {
     Some(CheckResult::Silent("silent".to_owned()))
+}
+
+fn mute() -> Option<CheckResult> {
+    Some(CheckResult::Mute("silent".to_owned()))
 }
 
 fn busy(is_ready: bool) -> Option<CheckResult> {
@@ -42,7 +49,7 @@ impl Script {
 
     /// The state of each server after a round: `r`eady, un`w`ell, `u`nknown, `g`one, `f`oreign.
     fn round(&mut self, answers: &[Option<CheckResult>]) -> String {
-        let due = self.membership.due();
+        let due = self.membership.due(|_| true);
         let asked = answers.iter().zip(due).map(|(answer, due)| answer.clone().filter(|_| due));
         self.now += CHECK_EVERY;
         let judgement = self.membership.round(&asked.collect::<Vec<_>>(), self.now);
@@ -120,6 +127,25 @@ fn a_new_cluster_is_believed_at_once_if_all_answer_and_later_if_some_do_not() {
 }
 
 #[test]
+fn a_mute_server_is_gone_after_a_while() {
+    let mut script = Script::of(1);
+    assert_eq!(script.round(&[said("a")]), "r");
+    for expected in ["w", "w", "u", "g", "g"] {
+        assert_eq!(script.round(&[mute()]), expected);
+    }
+    assert_eq!(script.round(&[silent()]), "u", "it answers something");
+}
+
+#[test]
+fn what_was_known_of_a_server_is_forgotten_while_it_is_not_checked() {
+    let mut script = Script::with_fallback(2, 1);
+    assert_eq!(script.round(&[away(), said("a")]), "ur");
+    script.membership.due(|index| index == 0);
+    let denied = Some(CheckResult::Denied(Denial::Forbidden, "403".to_owned()));
+    assert_eq!(script.round(&[away(), denied]), "uu", "it has to say again who it is");
+}
+
+#[test]
 fn no_cluster_of_the_fallback_is_believed_to_be_a_new_one() {
     let mut script = Script::with_fallback(2, 1);
     assert_eq!(script.round(&[said("a"), None]), "ru");
@@ -132,6 +158,12 @@ fn no_cluster_of_the_fallback_is_believed_to_be_a_new_one() {
     let mut script = Script::with_fallback(2, 1);
     assert_eq!(script.round(&[gone, said("a")]), "gr");
     assert_eq!(script.round(&[said("a"), said("a")]), "rr");
+    // Until another one tells which it is.
+    let mut script = Script::with_fallback(2, 1);
+    assert_eq!(script.round(&[away(), said("b")]), "ur");
+    for _ in 0..3 {
+        assert_eq!(script.round(&[said("a"), said("b")]), "rf");
+    }
 }
 
 #[test]
@@ -140,7 +172,9 @@ fn a_silent_server_is_set_aside_and_then_unknown() {
     assert_eq!(script.round(&[said("a"), said("a")]), "rr");
     assert_eq!(script.round(&[silent(), said("a")]), "wr");
     assert_eq!(script.round(&[silent(), said("a")]), "wr");
-    assert_eq!(script.round(&[silent(), said("a")]), "gr");
+    for _ in 0..10 {
+        assert_eq!(script.round(&[silent(), said("a")]), "ur", "it answers something, so it is not gone");
+    }
     // It may be another one now.
     assert_eq!(script.round(&[said("b"), said("a")]), "fr");
 }
