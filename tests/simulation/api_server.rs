@@ -22,7 +22,7 @@ use turmoil::net::{TcpListener, TcpStream};
 use crate::{
     open::{Counted, WatchBody},
     probe::PROBE,
-    world::{GATEWAYS, World, gateway},
+    world::{REPLICAS, World, gateway},
 };
 
 pub(crate) const PORT: u16 = 6443;
@@ -68,12 +68,13 @@ pub(crate) async fn serve(world: World, number: usize, mut is_up: watch::Receive
     }
 }
 
+/// Only replicas connect to API servers.
 fn gateway_at(address: IpAddr) -> Option<usize> {
-    (0..GATEWAYS).find(|number| turmoil::lookup(gateway(*number)) == address)
+    (0..REPLICAS).find(|number| turmoil::lookup(gateway(*number)) == address)
 }
 
 /// Resolves when that gateway is cut off; never for other clients.
-async fn cut_off(mut cut_off: watch::Receiver<[bool; GATEWAYS]>, gateway: Option<usize>) {
+async fn cut_off(mut cut_off: watch::Receiver<Vec<bool>>, gateway: Option<usize>) {
     match gateway {
         Some(number) => drop(cut_off.wait_for(|cut_off| cut_off[number]).await),
         None => pending().await,

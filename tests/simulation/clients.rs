@@ -1,6 +1,6 @@
 //! Clients of the gateways: one connection for each request, at a gateway that chance picks, as a Service would.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
@@ -17,7 +17,7 @@ use crate::{
     informer::Informer,
     phase::{Phase, Phases},
     selection::Selection,
-    world::{GATEWAY_PORT, GATEWAYS, World, gateway},
+    world::{GATEWAY_PORT, World, gateway},
 };
 
 /// Longer than the gateway waits for anything.
@@ -31,13 +31,13 @@ const RESTART_MAX: Duration = Duration::from_secs(20);
 /// The longest time that an informer is away.
 const AWAY_MAX: Duration = Duration::from_secs(10);
 
-/// A client of all gateways, or of one.
+/// A client of some gateways, or of one.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) world: World,
-    /// `None`: any.
-    pub(crate) gateway: Option<usize>,
+    /// Each request goes to any of these.
+    pub(crate) gateways: Range<usize>,
     /// `Accept` of lists.
     pub(crate) lists: &'static str,
     /// `Accept` of watches.
@@ -93,7 +93,8 @@ impl Client {
 
     /// `None` without an answer.
     async fn send(&self, path: &str, accept: &str) -> Option<http::Response<Incoming>> {
-        let number = self.gateway.unwrap_or_else(|| fastrand::usize(..GATEWAYS));
+        let Range { start, end } = self.gateways;
+        let number = if end - start == 1 { start } else { fastrand::usize(start..end) };
         let stream = TokioIo::new(TcpStream::connect((gateway(number), GATEWAY_PORT)).await.ok()?);
         let uri = format!("http://127.0.0.1{path}");
         let mut request = Request::get(if self.is_http2 { &uri } else { path })

@@ -1,4 +1,4 @@
-//! The connections of gateways to API servers.
+//! The connections of gateways to what they are in front of.
 
 use std::{
     io,
@@ -7,22 +7,31 @@ use std::{
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use turmoil::net::TcpStream;
 
-use crate::open::Counted;
+use crate::{conversation::Conversation, open::Counted};
 
-/// A connection that is counted as long as it is held, and breaks when a token is cancelled.
-#[derive(Debug)]
+/// A connection that is counted as long as it is held, and breaks when a future resolves.
 pub(crate) struct Connection {
     stream: TcpStream,
-    broken: Pin<Box<WaitForCancellationFutureOwned>>,
+    broken: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// Of a node.
+    conversation: Option<Conversation>,
     _counted: Counted,
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, breaks: CancellationToken, counted: Counted) -> Self {
-        Self { stream, broken: Box::pin(breaks.cancelled_owned()), _counted: counted }
+    pub(crate) fn new(
+        stream: TcpStream,
+        broken: impl Future<Output = ()> + Send + Sync + 'static,
+        counted: Counted,
+    ) -> Self {
+        Self { stream, broken: Box::pin(broken), conversation: None, _counted: counted }
+    }
+
+    /// As a node has it, to a replica.
+    pub(crate) fn of_node(self, conversation: Conversation) -> Self {
+        Self { conversation: Some(conversation), ..self }
     }
 }
 
@@ -31,13 +40,28 @@ impl AsyncRead for Connection {
         if self.broken.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(conversation) = &mut self.conversation {
+            conversation.receive(&buffer.filled()[before..]);
+        }
+        polled
     }
 }
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let Some(conversation) = &mut self.conversation else {
+            return Pin::new(&mut self.stream).poll_write(cx, bytes);
+        };
+        let written = conversation.renamed(bytes);
+        let polled = Pin::new(&mut self.stream).poll_write(cx, &written);
+        if let Poll::Ready(Ok(length)) = polled {
+            // All at once, or nothing: so no name is written in two parts.
+            assert_eq!(length, bytes.len());
+            self.conversation.as_mut().unwrap().send(&written);
+        }
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

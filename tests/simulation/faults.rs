@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     api_server::{EDITION_MAX, upgrade},
-    world::{API_SERVERS, CutOff, GATEWAYS, World, api_server, gateway},
+    world::{API_SERVERS, CutOff, REPLICAS, World, api_server, gateway, is_node},
 };
 
 /// The longest time that a fault lasts, in ticks.
@@ -25,12 +25,18 @@ pub(crate) enum Fault {
     ApiServerDown(usize),
     /// It comes back as the newest program; if all are that already, as a newer one.
     ApiServerUpgraded(usize),
-    /// All API servers refuse it. Afterwards they have forgotten the changes that it missed; other gateways got them.
+    /// All API servers refuse it, or it is a node that reaches no replica. Afterwards API servers have forgotten the
+    /// changes that it missed; other gateways got them.
     GatewayCutOff(usize),
     /// Nothing arrives for a while, then everything: shorter than the timeout of connections without an answer.
     Held {
         gateway: usize,
         api_server: usize,
+    },
+    /// The same between a node and a replica.
+    HeldAbove {
+        node: usize,
+        replica: usize,
     },
 }
 
@@ -55,14 +61,15 @@ pub(crate) struct Servers<'a> {
 }
 
 impl Fault {
-    pub(crate) fn random(has_upgrades: bool, rng: &mut Rng) -> Self {
-        let (gateway, api_server) = (rng.usize(..GATEWAYS), rng.usize(..API_SERVERS));
+    pub(crate) fn random(has_upgrades: bool, gateways: usize, rng: &mut Rng) -> Self {
+        let (gateway, api_server) = (rng.usize(..gateways), rng.usize(..API_SERVERS));
         match rng.u32(..20) {
             0..4 => Self::GatewayDown(gateway),
             4..8 => Self::GatewayRolled(gateway),
             8..12 => Self::ApiServerDown(api_server),
             12..14 if has_upgrades => Self::ApiServerUpgraded(api_server),
             14..16 => Self::GatewayCutOff(gateway),
+            _ if is_node(gateway) => Self::HeldAbove { node: gateway, replica: api_server % REPLICAS },
             _ => Self::Held { gateway, api_server },
         }
     }
@@ -102,6 +109,7 @@ impl<'a> Servers<'a> {
             }
             Fault::GatewayCutOff(number) => self.cut_off.send_modify(|cut_off| cut_off[number] = true),
             Fault::Held { gateway: from, api_server: to } => self.network.hold(gateway(from), api_server(to)),
+            Fault::HeldAbove { node, replica } => self.network.hold(gateway(node), gateway(replica)),
         }
         self.lasting.push((fault, ticks));
     }
@@ -118,6 +126,7 @@ impl<'a> Servers<'a> {
                 self.cut_off.send_modify(|cut_off| cut_off[number] = false);
             }
             Fault::Held { gateway: from, api_server: to } => self.network.release(gateway(from), api_server(to)),
+            Fault::HeldAbove { node, replica } => self.network.release(gateway(node), gateway(replica)),
         }
     }
 

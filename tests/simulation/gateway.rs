@@ -1,4 +1,4 @@
-//! Gateways, as hosts of the simulated network.
+//! Gateways, as hosts of the simulated network: replicas in front of API servers, and nodes in front of replicas.
 
 use std::{
     io,
@@ -21,10 +21,11 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use crate::{
     api_server,
-    balancing::{Balancing, to_server},
+    balancing::{Balancing, Connected, Upstream},
     connection::Connection,
+    conversation::Conversation,
     open::Open,
-    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS, gateway},
+    world::{CutOff, Forwarded, GATEWAY_PORT, REPLICAS, gateway, is_node},
 };
 
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -37,10 +38,14 @@ pub(crate) struct Host {
     pub(crate) number: usize,
     pub(crate) config: Config,
     pub(crate) balancing: Balancing,
+    /// See [`World`](crate::world::World).
+    pub(crate) forwarded: Forwarded,
+    pub(crate) cut_off: CutOff,
     pub(crate) open: Open,
+    pub(crate) gateways: usize,
 }
 
-/// A gateway in front of all API servers. It is drained and started again whenever it is rolled.
+/// A gateway in front of all API servers, or of all replicas. It is drained and started again whenever it is rolled.
 pub(crate) async fn front(host: Host, mut rolled: watch::Receiver<u32>) -> turmoil::Result {
     host.open.start(host.number);
     rolled.mark_unchanged();
@@ -62,28 +67,49 @@ async fn accept(listener: TcpListener, accepted: mpsc::Sender<Accepted>) {
     }
 }
 
-/// The port of the address behind which all gateways are, as a Service would be.
+/// The port of the address behind which all gateways of the same kind are, as a Service would be.
 const PEERS_PORT: u16 = 8000;
 /// For `cache.peers`.
 pub(crate) const PEERS: &str = "http://127.0.0.1:8000";
 
-/// The address of one API server, for `upstream.servers`.
+/// The address of one API server, or of one replica, for `upstream.servers`.
 pub(crate) fn server_address(number: usize) -> String {
     format!("127.0.0.1:{}", usize::from(api_server::PORT) + number)
 }
 
-/// Connects to what the address means: one API server, a gateway, or any API server.
-async fn connect(address: Uri, balancing: Balancing, from: usize, open: Open) -> io::Result<Socket> {
-    let port = address.port_u16();
-    if port == Some(PEERS_PORT) {
-        let any = gateway(fastrand::usize(..GATEWAYS));
-        return Ok(Socket::new(TcpStream::connect((any, GATEWAY_PORT)).await?));
+impl Host {
+    /// Connects to what the address means: a gateway of the same kind, one server, or any server.
+    async fn connect(self, address: Uri) -> io::Result<Socket> {
+        let Self { number, balancing, forwarded, cut_off, open, gateways, .. } = self;
+        let upstream = Upstream::of(number);
+        let port = address.port_u16();
+        if port == Some(PEERS_PORT) {
+            let peers = if is_node(number) { REPLICAS..gateways } else { 0..REPLICAS };
+            let any = gateway(fastrand::usize(peers));
+            return Ok(Socket::new(TcpStream::connect((any, GATEWAY_PORT)).await?));
+        }
+        // API servers refuse replicas that are cut off.
+        if is_node(number) && cut_off.borrow()[number] {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let Connected { stream, to, breaks } = match port.and_then(|port| upstream.at_port(port)) {
+            Some(to) => upstream.connect(to, CancellationToken::new()).await?,
+            None => balancing.connect(upstream).await?,
+        };
+        let counted = open.connected(number);
+        if !is_node(number) {
+            return Ok(Socket::new(Connection::new(stream, breaks.cancelled_owned(), counted)));
+        }
+        let mut cut_off = cut_off.subscribe();
+        let broken = async move {
+            tokio::select! {
+                () = breaks.cancelled() => {}
+                _ = cut_off.wait_for(|cut_off| cut_off[number]) => {}
+            }
+        };
+        let connection = Connection::new(stream, broken, counted);
+        Ok(Socket::new(connection.of_node(Conversation::new(forwarded, open, number, to))))
     }
-    let (stream, breaks) = match port.and_then(|port| port.checked_sub(api_server::PORT)).map(usize::from) {
-        Some(number @ ..API_SERVERS) => (to_server(number).await?, CancellationToken::new()),
-        _ => balancing.connect().await?,
-    };
-    Ok(Socket::new(Connection::new(stream, breaks, open.connected(from))))
 }
 
 async fn serve_until_rolled(
@@ -91,9 +117,8 @@ async fn serve_until_rolled(
     connections: mpsc::Receiver<Accepted>,
     rolled: &mut watch::Receiver<u32>,
 ) -> turmoil::Result {
-    let (config, balancing) = (&host.config, host.balancing.clone());
-    let (number, open) = (host.number, host.open.clone());
-    let connect = move |address| connect(address, balancing.clone(), number, open.clone()).map_err(Into::into);
+    let (config, connecting) = (&host.config, host.clone());
+    let connect = move |address| connecting.clone().connect(address).map_err(Into::into);
     let opener = SocketOpener::new(service_fn(connect));
     let listeners = vec![Bound::embedded(&config.listeners[0], connections)];
     let sockets = Sockets { upstream: Some(opener), listeners, admin: None };

@@ -6,7 +6,7 @@
 //!
 //! `cargo test --test simulation` plays a fixed set, the first seed twice: both runs must be the same.
 //! `-- --seeds 100..200` plays others, and `-- --seed 7` one, in this process; `--bytes 100000` gives all gateways too
-//! little memory.
+//! little memory, and `--nodes 1` puts another gateway in front of them.
 //!
 //! Each run of a set is a process of its own: the random numbers and clocks of the operating system are replaced once
 //! ([`mad_turmoil`]), and what is global in the gateway (its metrics) begins anew. This is also why this is no test of
@@ -18,6 +18,7 @@ mod api_server;
 mod balancing;
 mod clients;
 mod connection;
+mod conversation;
 #[path = "../it/harness/delegated.rs"]
 mod delegated;
 mod faults;
@@ -47,7 +48,7 @@ use std::{
     process::{Child, Command, ExitCode, Stdio},
 };
 
-use clap::Parser;
+use clap::{Args, Parser};
 use clients::{Client, Watch, within};
 use play::play;
 use tracing::level_filters::LevelFilter;
@@ -64,11 +65,28 @@ struct Options {
     /// Plays these seeds.
     #[arg(long, value_parser = range, default_value = "1..4")]
     seeds: Range<u64>,
-    /// Gives every gateway this `cache.bytes`, whatever the seed says.
-    #[arg(long)]
-    bytes: Option<u64>,
+    #[command(flatten)]
+    given: Given,
     /// The words of a filter for other tests; nothing is played.
     filters: Vec<String>,
+}
+
+/// What holds whatever the seed says.
+#[derive(Clone, Copy, Debug, Args)]
+struct Given {
+    /// Gives every gateway this `cache.bytes`.
+    #[arg(long)]
+    bytes: Option<u64>,
+    /// Puts so many gateways in front of the other gateways.
+    #[arg(long)]
+    nodes: Option<usize>,
+}
+
+impl Given {
+    fn arguments(self) -> impl Iterator<Item = String> {
+        let bytes = self.bytes.map(|bytes| format!("--bytes={bytes}"));
+        bytes.into_iter().chain(self.nodes.map(|nodes| format!("--nodes={nodes}")))
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "the result of a run")]
@@ -78,28 +96,26 @@ fn main() -> ExitCode {
         if let Some(level) = options.log {
             tracing_subscriber::fmt().with_max_level(level).with_writer(stderr).without_time().init();
         }
-        println!("{}", play(seed, options.bytes));
+        println!("{}", play(seed, options.given));
         return ExitCode::SUCCESS;
     }
     if !options.filters.is_empty() {
         return ExitCode::SUCCESS;
     }
-    if play_all(options.seeds, options.bytes) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if play_all(options.seeds, options.given) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Plays the seeds, and the first one again. Whether all were right, and the first one the same.
 #[expect(clippy::print_stdout, reason = "the results of the runs")]
-fn play_all(seeds: Range<u64>, bytes: Option<u64>) -> bool {
+fn play_all(seeds: Range<u64>, given: Given) -> bool {
     let began = uptime();
     let (first, count) = (seeds.start, seeds.end - seeds.start);
     let seeds: Vec<u64> = seeds.chain([first]).collect();
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut results = Vec::new();
     for some in seeds.chunks(at_once) {
-        let arguments = some.iter().map(|seed| {
-            let bytes = bytes.map(|bytes| format!("--bytes={bytes}"));
-            [format!("--seed={seed}")].into_iter().chain(bytes).collect::<Vec<_>>()
-        });
+        let arguments =
+            some.iter().map(|seed| [format!("--seed={seed}")].into_iter().chain(given.arguments()).collect::<Vec<_>>());
         let started: Vec<_> = arguments.map(|arguments| (start(&arguments), arguments)).collect();
         results.extend(started.into_iter().map(|(run, arguments)| result(&arguments.join(" "), run)));
     }

@@ -1,5 +1,5 @@
-//! What is open: each gateway's tasks, its connections to API servers, as it holds them, and its watches there, as API
-//! servers count them; and what is used of the limits, by name.
+//! What is open: each gateway's tasks, its connections to what it is in front of, as it holds them, and its watches
+//! there, as API servers count them (of a node: as its connections carry them); and what is used of the limits.
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +21,7 @@ use tokio::runtime::{Handle, RuntimeMetrics};
 
 use crate::{
     settings::Settings,
+    world::is_node,
     writer::{APPS, NAMESPACES},
 };
 
@@ -34,9 +35,13 @@ struct OfGateway {
     runtime: Mutex<Option<RuntimeMetrics>>,
     connections: AtomicUsize,
     watches: AtomicUsize,
+    /// The connections that nodes hold to it.
+    accepted: AtomicUsize,
     is_delegated: bool,
     /// Of its `upstream.servers`.
     servers: usize,
+    /// The nodes that have it among theirs: it forwards their checks.
+    checked_by: usize,
     /// The watches that it may keep for itself.
     kept: usize,
     /// The caches that it may have given up for want of memory. Each is remembered by a task.
@@ -64,8 +69,10 @@ pub(crate) struct Counts {
     tasks: usize,
     connections: usize,
     watches: usize,
+    accepted: usize,
     is_delegated: bool,
     servers: usize,
+    checked_by: usize,
     kept: usize,
     given_up: usize,
 }
@@ -82,16 +89,29 @@ const SERVER_CONNECTIONS: usize = 2;
 /// pause between two checks.
 const SERVER_TASKS: usize = SERVER_CONNECTIONS + 1;
 
+/// Tasks for reviews: that of a connection, and one that would close it if it were unused.
+const REVIEW_TASKS: usize = 2;
+/// Tasks of a connection of a node.
+const ACCEPTED_TASKS: usize = 1;
+
 impl Counts {
     /// Whether everything that a gateway has open is for itself: one watch at most, or one for each namespace of its
     /// Role and each node there, and their connections; a task that checks the API server, or the `upstream.servers`,
-    /// and for these connections.
+    /// and for these connections. In front of a replica there may be nodes, each of which has the same at it; so a
+    /// replica may also have
+    /// * as many watches as nodes have, since one of a gateway that was forwarded stays with the API server;
+    /// * the connections on which it forwards nodes' checks;
+    /// * with delegated clients, one connection for each watch of a node, which is authorized again all the time.
     pub(crate) fn is_at_rest(self) -> bool {
-        let Self { tasks, connections, watches, is_delegated, servers, kept, given_up } = self;
+        let Self { tasks, connections, watches, accepted, is_delegated, servers, checked_by, kept, given_up } = self;
+        let checked = servers + checked_by;
+        let reviews = if is_delegated { accepted } else { 0 };
         // Of one address, what notices that it is silent; of several servers, what checks them.
-        let checks = 1 + servers * SERVER_TASKS;
-        let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks + given_up;
-        watches <= kept && connections <= watches + servers * SERVER_CONNECTIONS && tasks <= most
+        let checks = 1 + checked * SERVER_TASKS + reviews * REVIEW_TASKS;
+        let nodes = accepted * ACCEPTED_TASKS;
+        let most = TASKS + usize::from(is_delegated) + watches * WATCH_TASKS + checks + nodes + given_up;
+        let connected = watches + checked * SERVER_CONNECTIONS + reviews;
+        watches <= kept + accepted && connections <= connected && tasks <= most
     }
 }
 
@@ -103,14 +123,20 @@ impl Open {
         let stays_narrow = |config: &Config| {
             settings.has_roles || config.cache.bytes.is_some() && config.cache.scope == CacheScope::Requested
         };
-        let of = |config: &Config| OfGateway {
-            kept: if stays_narrow(config) { narrow } else { 1 },
-            given_up: if config.cache.bytes.is_some() { 1 + APPS.len() + narrow } else { 0 },
-            is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
-            servers: config.servers.len(),
-            ..OfGateway::default()
+        let checking = settings.nodes().iter().filter(|config| !config.servers.is_empty()).count();
+        let of = |(number, config): (usize, &Config)| {
+            // Nodes read the namespace kube-system, so that a replica may have a cache of namespaces.
+            let has_namespaces = usize::from(!is_node(number) && !settings.nodes().is_empty());
+            OfGateway {
+                kept: if stays_narrow(config) { narrow } else { 1 } + has_namespaces,
+                given_up: if config.cache.bytes.is_some() { 1 + APPS.len() + narrow + has_namespaces } else { 0 },
+                is_delegated: matches!(config.clients, ClientsConfig::Delegated(_)),
+                servers: config.servers.len(),
+                checked_by: if is_node(number) { 0 } else { checking },
+                ..OfGateway::default()
+            }
         };
-        Self(settings.gateways.iter().map(of).collect())
+        Self(settings.gateways.iter().enumerate().map(of).collect())
     }
 
     /// A gateway starts, in the current runtime.
@@ -123,7 +149,12 @@ impl Open {
         self.count(gateway, |gateway| &gateway.connections)
     }
 
-    /// A watch of a gateway has come to an API server.
+    /// A node has opened a connection to the gateway.
+    pub(crate) fn accepted(&self, gateway: usize) -> Counted {
+        self.count(gateway, |gateway| &gateway.accepted)
+    }
+
+    /// A watch of a gateway has come to an API server, or one of a node was sent to a replica.
     pub(crate) fn watched(&self, gateway: usize) -> Counted {
         self.count(gateway, |gateway| &gateway.watches)
     }
@@ -139,24 +170,29 @@ impl Open {
     }
 
     pub(crate) fn counts(&self, gateway: usize) -> Counts {
-        let OfGateway { runtime, connections, watches, is_delegated, servers, kept, given_up } = &self.0[gateway];
-        let tasks = runtime.lock().unwrap().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
-        let [connections, watches] = [connections, watches].map(|counter| counter.load(Relaxed));
-        let (is_delegated, servers, kept, given_up) = (*is_delegated, *servers, *kept, *given_up);
-        Counts { tasks, connections, watches, is_delegated, servers, kept, given_up }
+        let of = &self.0[gateway];
+        let OfGateway { is_delegated, servers, checked_by, kept, given_up, .. } = *of;
+        let tasks = of.runtime.lock().unwrap().as_ref().map_or(0, RuntimeMetrics::num_alive_tasks);
+        let [connections, watches, accepted] =
+            [&of.connections, &of.watches, &of.accepted].map(|counter| counter.load(Relaxed));
+        Counts { tasks, connections, watches, accepted, is_delegated, servers, checked_by, kept, given_up }
     }
 
     /// What is used of the limits of all gateways, which share a process, but by what they have for themselves: each
     /// watch is a cache and a request.
     pub(crate) fn used(&self) -> BTreeMap<&'static str, u64> {
-        let watches = self.0.iter().map(|gateway| gateway.watches.load(Relaxed) as u64).sum();
+        let sum = |counter: fn(&OfGateway) -> &AtomicUsize| -> u64 {
+            self.0.iter().map(|gateway| counter(gateway).load(Relaxed) as u64).sum()
+        };
+        let (watches, accepted) = (sum(|gateway| &gateway.watches), sum(|gateway| &gateway.accepted));
         let used = used_limits().into_iter().map(|(name, (used, _))| (name, used));
         let given_up: u64 = self.0.iter().map(|gateway| gateway.given_up as u64).sum();
         let own = |name: &str| match name {
             "cached_resources" => watches + given_up,
             "upstream_own_requests" => watches,
-            // What is cached stays.
-            "cache_bytes" => u64::MAX,
+            "connections" | "upstream_client_requests" | "upstream_forwarded_requests" => accepted,
+            // What is cached stays, and so do answers to discovery, which nodes ask for.
+            "cache_bytes" | "discovery_bytes" => u64::MAX,
             _ => 0,
         };
         used.filter(|(name, used)| *used > own(name)).collect()
@@ -186,8 +222,9 @@ impl<B: Body + Unpin> Body for WatchBody<B> {
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tasks, connections, watches, is_delegated, servers, .. } = self;
-        write!(formatter, "{tasks} tasks, {connections} connections and {watches} watches at API servers, ")?;
-        write!(formatter, "with {servers} upstream.servers, delegated clients: {is_delegated}")
+        let Self { tasks, connections, watches, accepted, is_delegated, servers, checked_by, .. } = self;
+        write!(formatter, "{tasks} tasks, {connections} connections and {watches} watches upstream, ")?;
+        write!(formatter, "{accepted} connections of nodes, with {servers} upstream.servers, ")?;
+        write!(formatter, "checked by {checked_by} nodes, delegated clients: {is_delegated}")
     }
 }

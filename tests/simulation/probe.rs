@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::{
     api_server::edition_of,
-    clients::{Client, within},
+    clients::{Client, IN_SYNC_MAX, within},
     phase::{Phase, Phases},
     selection::Selection,
     writer::AT_REST_MAX,
@@ -15,8 +15,6 @@ use crate::{
 
 /// What user agents of probes begin with.
 pub(crate) const PROBE: &str = "probe-";
-/// How long a gateway may take to notice a restore: less than a client may wait in vain.
-const NOTICED_WITHIN: Duration = Duration::from_secs(35);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -36,6 +34,10 @@ pub(crate) async fn probe(client: Client, selection: Selection, mut phases: Phas
             Phase::Resting => has_closed(&client).await,
             Phase::Over => {}
             Phase::Restored => {
+                if client.world.open.may_lack_memory(client.gateways.start) {
+                    // What it forwards does not show whether what it has in memory is that of before.
+                    sleep(IN_SYNC_MAX).await;
+                }
                 within("an answer from memory, of the restored storage", has_noticed(&client, &selection)).await
             }
         }
@@ -62,7 +64,7 @@ async fn is_at_rest(client: &Client, selection: &Selection) {
 
 /// Waits until the gateway has closed everything that it had opened for clients.
 async fn has_closed(client: &Client) {
-    let counts = || client.world.open.counts(client.gateway.unwrap());
+    let counts = || client.world.open.counts(client.gateways.start);
     let closed = async {
         while !counts().is_at_rest() {
             sleep(PAUSE).await;
@@ -72,22 +74,17 @@ async fn has_closed(client: &Client) {
     in_time.unwrap_or_else(|_| panic!("{}: {} are left", client.name, counts()));
 }
 
-/// Waits until the gateway no longer answers with a version that upstream does not have. What is forwarded says nothing
-/// of that: a gateway that may not have the memory is given the time that it may take.
+/// Waits until the gateway no longer answers with a version that upstream does not have.
 async fn has_noticed(client: &Client, selection: &Selection) {
-    let began = Instant::now();
     loop {
         client.world.was_forwarded(&client.name);
-        let answer = list(client, selection).await;
-        let is_forwarded = client.world.was_forwarded(&client.name);
-        if let Some(list) = answer.filter(|_| !is_forwarded) {
+        if let Some(list) = list(client, selection).await
+            && is_from_memory(client)
+        {
             let version: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             if version <= client.world.sim.revision() {
                 return;
             }
-        }
-        if client.world.open.may_lack_memory(client.gateway.unwrap()) && began.elapsed() > NOTICED_WITHIN {
-            return;
         }
         sleep(PAUSE).await;
     }
@@ -95,7 +92,7 @@ async fn has_noticed(client: &Client, selection: &Selection) {
 
 /// Whether the last answer was from memory, or of a gateway that may not have the memory.
 fn is_from_memory(client: &Client) -> bool {
-    !client.world.was_forwarded(&client.name) || client.world.open.may_lack_memory(client.gateway.unwrap())
+    !client.world.was_forwarded(&client.name) || client.world.open.may_lack_memory(client.gateways.start)
 }
 
 async fn list(client: &Client, selection: &Selection) -> Option<Value> {

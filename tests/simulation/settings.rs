@@ -14,7 +14,7 @@ use kube_fanout::{
 use crate::{
     delegated,
     gateway::{PEERS, server_address},
-    world::{API_SERVERS, GATEWAY_PORT, GATEWAYS},
+    world::{API_SERVERS, GATEWAY_PORT, NODES_MAX, REPLICAS},
 };
 
 /// How long a review is remembered, and how often an open watch is authorized again.
@@ -31,6 +31,9 @@ pub(crate) struct Settings {
     pub(crate) has_upgrades: bool,
     /// Whether rights end at namespaces: those of the gateways and those of clients. All clients then read namespaces.
     pub(crate) has_roles: bool,
+    /// Whether all connections of a node go to one replica.
+    pub(crate) has_sticky_nodes: bool,
+    /// The replicas, and then the nodes.
     pub(crate) gateways: Vec<Config>,
 }
 
@@ -40,7 +43,7 @@ impl Settings {
         let history = *rng.choice(&[10, 200, 200, 10_000]).unwrap();
         let clients = if rng.bool() { delegated::clients(REVIEWED, REVIEWED) } else { ClientsConfig::default() };
         let has_upgrades = rng.u32(..3) == 0;
-        let mut gateways: Vec<_> = (0..GATEWAYS).map(|_| gateway(clients.clone(), rng)).collect();
+        let mut gateways: Vec<_> = (0..REPLICAS).map(|_| gateway(clients.clone(), rng)).collect();
         let has_roles = rng.u32(..4) == 0;
         // Which servers are of one cluster is asked about the namespace kube-system, which no Role grants.
         let (has_peers, has_servers) = (rng.bool(), !has_upgrades && !has_roles && rng.bool());
@@ -58,7 +61,33 @@ impl Settings {
                 config.servers = servers.into_iter().map(|number| server_address(number).parse().unwrap()).collect();
             }
         }
-        Self { features, history, has_upgrades, has_roles, gateways }
+        Self { features, history, has_upgrades, has_roles, has_sticky_nodes: has_upgrades, gateways }
+    }
+
+    /// Puts nodes in front of the replicas in half of the seeds, or as many as are wanted.
+    pub(crate) fn add_nodes(&mut self, wanted: Option<usize>, rng: &mut Rng) {
+        let drawn = if rng.bool() { rng.usize(1..=NODES_MAX) } else { 0 };
+        // As on the machines of a cluster, where a node speaks for its clients.
+        let clients = if rng.bool() { ClientsConfig::default() } else { self.gateways[0].clients.clone() };
+        self.has_sticky_nodes |= rng.bool();
+        let (has_peers, has_servers) = (rng.bool(), !self.has_upgrades && !self.has_roles && rng.bool());
+        for _ in 0..wanted.unwrap_or(drawn) {
+            let mut config = gateway(clients.clone(), rng);
+            if self.has_roles {
+                config.cache.scopes_per_resource = 64;
+            }
+            if has_peers {
+                config.cache.peers = Some(PeersConfig { addresses: vec![PEERS.parse().unwrap()], ca: None });
+            }
+            if has_servers {
+                config.servers = (0..REPLICAS).map(|number| server_address(number).parse().unwrap()).collect();
+            }
+            self.gateways.push(config);
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &[Config] {
+        &self.gateways[REPLICAS..]
     }
 
     /// Whether gateways send reviews of clients to upstream.
@@ -82,7 +111,13 @@ impl fmt::Display for Settings {
             "{clients}{upstream}{upgrades}{roles}{peers}, scopes {scopes:?}, servers {servers:?}, bytes {bytes:?}, \
              history of {}",
             self.history
-        )
+        )?;
+        let Some(node) = self.nodes().first() else { return Ok(()) };
+        let is_trusted = matches!(node.clients, ClientsConfig::Trusted(_)) && self.is_delegated();
+        let trusted = if is_trusted { ", trusted" } else { "" };
+        let sticky = if self.has_sticky_nodes { ", sticky" } else { "" };
+        let peers = if node.cache.peers.is_some() { ", peers" } else { "" };
+        write!(formatter, "; {} nodes{trusted}{sticky}{peers}", self.nodes().len())
     }
 }
 

@@ -18,11 +18,17 @@ use crate::{
 };
 
 pub(crate) const API_SERVERS: usize = 3;
-pub(crate) const GATEWAYS: usize = 2;
+/// The gateways in front of the API servers.
+pub(crate) const REPLICAS: usize = 2;
+/// The most gateways in front of the replicas.
+pub(crate) const NODES_MAX: usize = 2;
 pub(crate) const GATEWAY_PORT: u16 = 8001;
 
-/// Whether each gateway is refused by all API servers.
-pub(crate) type CutOff = watch::Sender<[bool; GATEWAYS]>;
+/// Whether each gateway is refused by all that it connects to: a replica by API servers, a node by replicas.
+pub(crate) type CutOff = watch::Sender<Vec<bool>>;
+
+/// User agents, for each request.
+pub(crate) type Forwarded = Arc<Mutex<Vec<String>>>;
 
 /// Clones share it.
 #[derive(Clone, Debug)]
@@ -31,16 +37,18 @@ pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) record: Record,
     pub(crate) is_delegated: bool,
-    /// The user agents of probes' requests that reached upstream.
-    pub(crate) forwarded: Arc<Mutex<Vec<String>>>,
+    /// The user agents of probes' requests that gateways have sent on.
+    pub(crate) forwarded: Forwarded,
     /// The newest program that an API server runs.
     pub(crate) edition: Rc<Cell<usize>>,
     pub(crate) cut_off: CutOff,
     pub(crate) open: Open,
+    /// How many there are: the replicas, and the nodes.
+    pub(crate) gateways: usize,
 }
 
 impl World {
-    /// Whether a request of this user agent reached upstream since the last question.
+    /// Whether a request of this user agent was sent on since the last question.
     pub(crate) fn was_forwarded(&self, user_agent: &str) -> bool {
         let mut forwarded = self.forwarded.lock().unwrap();
         let before = forwarded.len();
@@ -49,8 +57,14 @@ impl World {
     }
 }
 
+/// The host of a gateway: first the replicas, then the nodes, whose upstream is the replicas.
 pub(crate) fn gateway(number: usize) -> String {
-    format!("gateway-{number}")
+    if is_node(number) { format!("node-{}", number - REPLICAS) } else { format!("gateway-{number}") }
+}
+
+/// Whether a gateway is in front of other gateways.
+pub(crate) fn is_node(number: usize) -> bool {
+    number >= REPLICAS
 }
 
 pub(crate) fn api_server(number: usize) -> String {
