@@ -89,6 +89,8 @@ const SERVER_CONNECTIONS: usize = 2;
 /// pause between two checks.
 const SERVER_TASKS: usize = SERVER_CONNECTIONS + 1;
 
+/// A watch holds its selector as long as it is open: that of a node on one node's pods, for example.
+const SELECTOR_BYTES: u64 = 500;
 /// Tasks for reviews: that of a connection, and one that would close it if it were unused.
 const REVIEW_TASKS: usize = 2;
 /// Tasks of a connection of a node.
@@ -191,6 +193,7 @@ impl Open {
             "cached_resources" => watches + given_up,
             "upstream_own_requests" => watches,
             "connections" | "upstream_client_requests" | "upstream_forwarded_requests" => accepted,
+            "answer_bytes" | "reserved_watch_bytes" => accepted * SELECTOR_BYTES,
             // What is cached stays, and so do answers to discovery, which nodes ask for.
             "cache_bytes" | "discovery_bytes" => u64::MAX,
             _ => 0,
