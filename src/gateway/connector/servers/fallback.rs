@@ -16,8 +16,8 @@ const LEFT_WITHIN: Duration = Duration::from_secs(60);
 /// Whether the servers of the fallback are used.
 #[derive(Debug)]
 pub(super) struct Fallback {
-    /// Whether this gateway is of the share that goes there. Drawn once, so that it is the same share in all outages: of
-    /// upstreams that come and go for hours, too.
+    /// Whether this gateway is of the share that goes there. Drawn once, so that it is the same share in all outages:
+    /// of upstreams that come and go for hours, too.
     is_drawn: bool,
     state: State,
 }
