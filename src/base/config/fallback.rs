@@ -44,8 +44,8 @@ impl FallbackConfig {
         );
         fields.value("caFile", text.default("none: those of the kubeconfig"), &mut self.ca, &Maybe(PEM));
         let text = about(
-            "how many of a hundred gateways go there in an outage, each by chance; the others answer from memory until \
-             a server is there again",
+            "how many of a hundred gateways go there in an outage, which each draws at its start; the others answer \
+             from memory until a server is there again",
         );
         fields.value("percent", text, &mut self.percent, &Number(PERCENT));
     }
