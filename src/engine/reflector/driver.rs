@@ -228,7 +228,8 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
     }
 
     async fn fill(&mut self, mode: FillMode, not_older_than: Option<ResourceVersion>) -> Input {
-        match self.filled(mode, not_older_than).await {
+        // Large, and rarely done.
+        match Box::pin(self.filled(mode, not_older_than)).await {
             Ok(filled) => filled,
             Err(failure) => {
                 self.sink.restarting(Some(failure));
