@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use kube_fanout::{config::FallbackConfig, sim::Sim};
+use kube_fanout::{config::FallbackConfig, sim::Sim, telemetry};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{process::Child, task::JoinSet};
@@ -13,7 +13,7 @@ use crate::harness::{
     Gateway, Informer, Route, Selection, World, metrics, passing,
     process::{Process, ask, in_front_of, relay},
     until,
-    upstream::{pod, pods},
+    upstream::{directly, pod, pods},
     within,
 };
 
@@ -174,6 +174,42 @@ async fn checks_of_a_gateway_above_do_not_reach_the_api_server() {
     assert_eq!((ready.status.as_u16(), &ready.route), (200, &Route::Forwarded("non_resource_path".to_owned())));
     assert!(!ready.headers.contains_key("kube-fanout-cluster"));
     assert!(lower.status_json().await.contains(r#""gateways": 1"#), "the one above has told of itself");
+    lower.stop().drained().await;
+}
+
+#[tokio::test]
+async fn a_cache_is_filled_with_what_the_gateway_above_keeps() {
+    const CONFIG_MAPS: &str = "/api/v1/configmaps";
+    let sim = Sim::new();
+    let config_map = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default", "labels": {"of": name}}})
+    };
+    for name in ["a", "b", "c"] {
+        sim.create(config_map(name)).unwrap();
+    }
+    let upper = Process::in_front_of(sim.clone(), "").await;
+    let mut relays = JoinSet::new();
+    let lower = Gateway::start(&relay(&mut relays, upper.client.clone()).await).await;
+    let knows = async || lower.status_json().await.contains(r#""gateways": 1"#).then_some(());
+    until("the gateway above has told of itself", knows).await;
+    let filled = || {
+        let told = telemetry::install().unwrap().render();
+        let series = r#"kube_fanout_cache_fills_total{resource="configmaps""#;
+        metrics::sum(&told, series, r#"source="above""#)
+    };
+    assert_eq!(filled(), 0);
+    lower.warm(CONFIG_MAPS).await;
+    assert_eq!(filled(), 1);
+    sim.create(config_map("d")).unwrap();
+    lower.reach(CONFIG_MAPS, sim.revision()).await;
+    for selector in ["", "&labelSelector=of%3Db"] {
+        let path = format!("{CONFIG_MAPS}?resourceVersion=0{selector}");
+        let answer = lower.client.get(&path).await;
+        assert_eq!((&answer.route, answer.text()), (&Route::Served, directly(&sim, &path).await.1.as_str()));
+    }
+    // Nothing was read again for it at the API server.
+    assert_eq!(sim.counts().open_watches("configmaps"), 1);
     lower.stop().drained().await;
 }
 

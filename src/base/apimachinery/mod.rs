@@ -44,7 +44,7 @@ pub use object_key::ObjectKey;
 pub use options::{Freshness, GetOptions, IncludeObject, InvalidOptions, ListOptions, WatchOptions, WatchStart};
 pub use origin::{InvalidOrigin, Origin, normal_host};
 pub use printer_column::PrinterColumn;
-pub use provenance::{PEER, Provenance};
+pub use provenance::{PEER, Provenance, STATE_FORMAT};
 pub use qualified_name::{is_label_value, is_qualified_name};
 pub use query::{InvalidQuery, Query};
 pub use request_info::{RequestInfo, ResourceRequest, Target, Verb};

@@ -7,6 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// gateway.
 pub const PEER: HeaderName = HeaderName::from_static("kube-fanout-peer");
 
+/// In a request of a peer: the format in which it reads states as they are kept. In the answer: the format in which the
+/// state is, instead of a list.
+pub const STATE_FORMAT: HeaderName = HeaderName::from_static("kube-fanout-state-format");
+
 const CLUSTER: HeaderName = HeaderName::from_static("kube-fanout-cluster");
 const SERVER: HeaderName = HeaderName::from_static("kube-fanout-server");
 const DEFINITION: HeaderName = HeaderName::from_static("kube-fanout-definition");

@@ -144,7 +144,9 @@ mod tests {
     use super::*;
     use crate::{
         encode::GzipMember,
-        store::{ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store, unpack},
+        store::{
+            ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store, unpack, unpack_verified,
+        },
     };
 
     fn filled() -> (Writer, Reader) {
@@ -293,6 +295,40 @@ mod tests {
         change(&mut writer, 6..9, |at| at.to_string().repeat(BLOCK_MAX / 2));
         assert_eq!(unpacked(&again).1.snapshot().leaves().count(), 3);
         assert_eq!(lists(&unpacked(&again).1), lists(&again));
+    }
+
+    /// Whatever another process sends: it is refused, or its lists can be read and are those of the text.
+    #[test]
+    fn nothing_that_another_process_sends_is_believed_without_being_inflated() {
+        let (_writer, reader) = filled();
+        (0..2).for_each(|_| compress(&reader));
+        let (state, schema) = (reader.snapshot(), reader.schema());
+        let runs: Vec<_> = state.leaves().flat_map(|leaf| packed(leaf, &schema.shape).unwrap()).collect();
+        let run = &runs[0];
+        let whole: Vec<_> = runs.iter().map(|run| unpack_verified(run, schema).unwrap()).collect();
+        assert_eq!(whole.iter().map(Vec::len).sum::<usize>(), state.len());
+        let (mut refused, mut believed) = (0, 0);
+        for at in 0..run.len() {
+            for bit in [1, 16, 128] {
+                let mut changed = run.clone();
+                changed[at] ^= bit;
+                let Ok(objects) = unpack_verified(&changed, schema) else {
+                    refused += 1;
+                    continue;
+                };
+                believed += 1;
+                let text = list::items(objects.iter(), &Shape::Custom, &mut Thaw::default());
+                let leaf = Leaf::of(objects);
+                let items = Form::Whole(Shape::Custom).deflated_leaf_once(&leaf).unwrap();
+                let mut member = GzipMember::default();
+                let gzip = [&GzipMember::header()[..], &member.first_item(&items), &member.end()].concat();
+                let mut inflated = Vec::new();
+                flate2::read::GzDecoder::new(&gzip[..]).read_to_end(&mut inflated).unwrap();
+                assert!(text[1..] == inflated, "byte {at}, bit {bit}");
+            }
+        }
+        // What is believed of it are keys, labels and the positions of metadata.
+        assert!(refused > believed && believed > 0, "{refused} {believed}");
     }
 
     /// Each time anew would take a tenth of a core for nothing.

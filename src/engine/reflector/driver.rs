@@ -265,16 +265,20 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let budget = self.settings.budget.clone();
         let _may_fill = budget.may_fill().await;
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
+        let at_least = not_older_than.map_or(at_least, |version| version.max(at_least));
+        let expected = Expected { schema: &schema, head: &head, kind, namespaced: *namespaced, at_least };
         let of_peer = match &provenance {
+            // Large, and rarely asked for.
             Some(provenance) if asks_peers => {
-                let (schema, head, namespaced) = (&schema, &head, *namespaced);
-                let expected = Expected { schema, head, kind, namespaced, at_least, provenance };
-                // Large, and rarely asked for.
-                Box::pin(peer_fill::state(&self.upstream, &self.peers, &expected)).await
+                Box::pin(peer_fill::state(&self.upstream, &self.peers, &expected, provenance)).await
             }
             _ => None,
         };
-        let state: State<L::Stream> = match (of_peer, mode) {
+        let of_gateway = match (of_peer, mode) {
+            (None, FillMode::WatchList) => Box::pin(peer_fill::of_gateway_above(&self.upstream, &expected)).await?,
+            (of_peer, _) => of_peer,
+        };
+        let state: State<L::Stream> = match (of_gateway, mode) {
             (Some(state), _) => state,
             (None, FillMode::WatchList) => {
                 // Large: two fills at once.

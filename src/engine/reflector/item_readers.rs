@@ -86,7 +86,7 @@ impl ItemReaders {
     fn refuse(&self, error: &(dyn Error + 'static)) -> Failure {
         let error = Chain(error);
         match self.source {
-            FillSource::Upstream => tracing::warn!(%error, "cannot use upstream's list"),
+            FillSource::Upstream | FillSource::Above => tracing::warn!(%error, "cannot use upstream's list"),
             FillSource::Peer => tracing::warn!(%error, "cannot use a peer's list"),
             // What is kept is no list.
             FillSource::Kept => {}

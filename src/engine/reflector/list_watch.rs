@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::Failure;
+use super::{Failure, StateForm};
 use base::apimachinery::ResourceVersion;
 
 /// Requests one page of the whole collection.
@@ -74,6 +74,15 @@ pub trait ListWatch: Send + Sync + 'static {
 
     /// Requests one page of the whole collection; returns when upstream begins to send it.
     fn list(&self, request: ListRequest) -> impl Future<Output = Result<Self::Stream, Failure>> + Send;
+
+    /// Requests the whole collection, not older than that version, in the form in which a gateway keeps it, if upstream
+    /// is one; `None` if it is not. By default it is none.
+    fn state(
+        &self,
+        _not_older_than: ResourceVersion,
+    ) -> impl Future<Output = Result<Option<(StateForm, Self::Stream)>, Failure>> + Send {
+        async { Ok(None) }
+    }
 
     /// Requests one page of the whole collection as it was at exactly that version, with the token of the previous page
     /// if there was one. By default it is refused.

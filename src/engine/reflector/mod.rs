@@ -33,5 +33,5 @@ pub use fill::{Filled, head_version};
 pub use health::{Condition, Health};
 pub use list_watch::{ByteStream, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
 pub use machine::{Action, FillMode, Input, Loss, Machine, Seen};
-pub use peers::{FillSource, NoPeers, PeerOutcome, Peers};
+pub use peers::{FillSource, NoPeers, PeerOutcome, Peers, StateForm};
 pub use watch_list::has_watch_list;

@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use tokio::{
     task::yield_now,
     time::{Instant, timeout},
@@ -10,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    ByteStream, EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, UpstreamEvent, WatchFrom,
+    ByteStream, EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, StateForm, UpstreamEvent, WatchFrom,
     WatchRequest,
     fill::{self, Head, State},
     item_readers::ItemReaders,
@@ -18,7 +19,7 @@ use super::{
 };
 use crate::{
     encode::BookmarkTemplate,
-    store::{Object, Objects, PackedHead, Schema, unpack},
+    store::{NotPacked, Object, Objects, PackedHead, Records, Schema, unpack, unpack_verified},
 };
 use base::apimachinery::{Provenance, ResourceVersion};
 
@@ -40,7 +41,6 @@ pub(super) struct Expected<'a> {
     pub(super) namespaced: bool,
     /// Upstream's head version, requested after the fill had begun.
     pub(super) at_least: ResourceVersion,
-    pub(super) provenance: &'a Provenance,
 }
 
 /// The state that this gateway has kept, or that of a peer, with upstream's watch from there; `None` if upstream has to
@@ -49,14 +49,14 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
     upstream: &L,
     peers: &P,
     expected: &Expected<'_>,
+    provenance: &Provenance,
 ) -> Option<State<L::Stream>> {
     // Without watch-list the state could not be checked, and a search may take seconds.
     watch_list::bookmark(upstream, expected.schema).await?;
     loop {
-        let asked = timeout(STATE_MAX, peers.list(expected.at_least, expected.provenance)).await;
-        let (origin, stream) = asked.ok()??;
-        let kept = peers.kept(origin);
-        let checked = timeout(STATE_MAX, checked(upstream, stream, kept, expected)).await;
+        let asked = timeout(STATE_MAX, peers.state(expected.at_least, provenance)).await;
+        let (origin, form, stream) = asked.ok()??;
+        let checked = timeout(STATE_MAX, checked(upstream, stream, form, expected, provenance)).await;
         match checked.unwrap_or(Err(PeerOutcome::Broken)) {
             Ok(state) => {
                 peers.note(origin, PeerOutcome::Used);
@@ -65,32 +65,33 @@ pub(super) async fn state<L: ListWatch, P: Peers>(
             Err(outcome) => peers.note(origin, outcome),
         }
         // There is one kept state, and one search for a peer.
-        kept?;
+        if form.is_of_peer() {
+            return None;
+        }
     }
 }
 
-/// The state in `stream`: the one that was kept at the version `kept`, else a peer's.
+/// The state in `stream`, which has that form.
 async fn checked<L: ListWatch>(
     upstream: &L,
     stream: impl ByteStream,
-    kept: Option<ResourceVersion>,
+    form: StateForm,
     expected: &Expected<'_>,
+    provenance: &Provenance,
 ) -> Result<State<L::Stream>, PeerOutcome> {
-    let source = if kept.is_some() { FillSource::Kept } else { FillSource::Peer };
-    let ((objects, version), followed) = match kept {
+    let source = if form.is_of_peer() { FillSource::Peer } else { FillSource::Kept };
+    let ((objects, version), followed) = match form {
         // Upstream tells what happened since while the state is read.
-        Some(version) => {
-            let read = unpacked(stream, version, expected);
-            let (objects, followed) = try_join!(read, followed(upstream, version, source, expected))?;
-            ((objects, version), followed)
+        StateForm::Kept(version) => {
+            try_join!(unpacked(stream, form, expected), followed(upstream, version, source, expected))?
         }
-        None => {
-            let (objects, version) = read(stream, expected).await?;
+        StateForm::List | StateForm::Packed => {
+            let (objects, version) = read(stream, form, source, expected).await?;
             ((objects, version), followed(upstream, version, source, expected).await?)
         }
     };
     let Followed { mut bookmark, watch, missed } = followed;
-    if kept.is_some() {
+    if source == FillSource::Kept {
         // The read may have taken seconds, in which upstream's storage may have been restored.
         let newest = missed.last().map_or(version, UpstreamEvent::version);
         bookmark = reached(upstream, newest, expected).await?;
@@ -98,7 +99,7 @@ async fn checked<L: ListWatch>(
     // The search, or the read, may have taken seconds, in which another program was started. The watch would follow it,
     // and would not show that the state was written by the one before.
     match upstream.server(Instant::now()).await {
-        Some(server) if *server == *expected.provenance.server => {}
+        Some(server) if *server == *provenance.server => {}
         Some(_) => return Err(PeerOutcome::Server),
         None => return Err(PeerOutcome::Unconfirmed),
     }
@@ -106,12 +107,54 @@ async fn checked<L: ListWatch>(
     Ok(State { objects, version, bookmark, watch, missed, source, written_by: None })
 }
 
-/// The objects of a peer's list, and their version.
+/// The state of the gateway that upstream is, with its watch from there; `None` if upstream is none, or has to be asked
+/// in another way.
+///
+/// # Errors
+/// Upstream refuses the question, or cannot be reached.
+pub(super) async fn of_gateway_above<L: ListWatch>(
+    upstream: &L,
+    expected: &Expected<'_>,
+) -> Result<Option<State<L::Stream>>, Failure> {
+    let Some((form, stream)) = upstream.state(expected.at_least).await? else { return Ok(None) };
+    let source = if form == StateForm::Packed { FillSource::Above } else { FillSource::Upstream };
+    let written_by = stream.written_by().map(str::to_owned);
+    let read = async {
+        let (objects, version) = read(stream, form, source, expected).await?;
+        Ok((objects, version, followed(upstream, version, source, expected).await?))
+    };
+    match timeout(STATE_MAX, read).await.unwrap_or(Err(PeerOutcome::Broken)) {
+        Ok((objects, version, Followed { bookmark, watch, missed })) => {
+            let (bookmark, watch) = (Some(bookmark), Some(watch));
+            Ok(Some(State { objects, version, bookmark, watch, missed, source, written_by }))
+        }
+        Err(outcome) => {
+            tracing::debug!(kind = expected.kind, %outcome, "the state of the gateway above is not used");
+            Ok(None)
+        }
+    }
+}
+
+/// The objects of another gateway's state, and their version.
 async fn read(
     stream: impl ByteStream,
+    form: StateForm,
+    source: FillSource,
+    expected: &Expected<'_>,
+) -> Result<(Objects, ResourceVersion), PeerOutcome> {
+    match form {
+        StateForm::Packed => unpacked(RecordStream::new(stream), form, expected).await,
+        StateForm::List | StateForm::Kept(_) => listed(stream, source, expected).await,
+    }
+}
+
+/// The objects of a list, and their version.
+async fn listed(
+    stream: impl ByteStream,
+    source: FillSource,
     Expected { schema, head, kind, namespaced, at_least, .. }: &Expected<'_>,
 ) -> Result<(Objects, ResourceVersion), PeerOutcome> {
-    let mut readers = ItemReaders::new((*schema).clone(), FillSource::Peer);
+    let mut readers = ItemReaders::new((*schema).clone(), source);
     let page = fill::page(stream, schema, &mut readers).await.map_err(unread)?;
     let objects = readers.objects().await.map_err(unread)?;
     let version = page.version;
@@ -128,18 +171,22 @@ async fn read(
     Ok((objects, version))
 }
 
-/// The objects of a state that was kept at that version: its head, then its runs. What happened since comes through the
-/// watch, as after an outage.
+/// The objects of a packed state, and their version: its head, then its runs. What happened after one that was kept
+/// comes through the watch, as after an outage.
 async fn unpacked(
     mut stream: impl ByteStream,
-    version: ResourceVersion,
-    Expected { schema, namespaced, .. }: &Expected<'_>,
-) -> Result<Objects, PeerOutcome> {
+    form: StateForm,
+    Expected { schema, namespaced, at_least, .. }: &Expected<'_>,
+) -> Result<(Objects, ResourceVersion), PeerOutcome> {
     let first = stream.next().await.ok_or(PeerOutcome::Malformed)?.map_err(unread)?;
     let packed = PackedHead::read(&first).map_err(|_| PeerOutcome::Malformed)?;
-    if packed.version() != Some(version) || !packed.is_of(schema) {
-        return Err(PeerOutcome::Malformed);
+    let version = packed.version().filter(|_| packed.is_of(schema)).ok_or(PeerOutcome::Malformed)?;
+    match form {
+        StateForm::Kept(kept) if kept != version => return Err(PeerOutcome::Malformed),
+        StateForm::Packed if version < *at_least => return Err(PeerOutcome::Old),
+        StateForm::List | StateForm::Packed | StateForm::Kept(_) => {}
     }
+    let unpack = if form.is_of_peer() { unpack_verified } else { unpack };
     let (mut claim, mut runs, mut count) = (schema.budget().claim(), Vec::new(), 0);
     while let Some(run) = stream.next().await {
         let run = run.map_err(unread)?;
@@ -151,11 +198,11 @@ async fn unpacked(
         count += objects.len() as u64;
         claim.add(objects.len(), run.len()).await.map_err(|over| unread(over.into()))?;
         runs.push(objects);
-        // A run takes a tenth of a millisecond.
+        // A run takes a tenth of a millisecond, and a peer's two milliseconds.
         yield_now().await;
     }
     let objects = Objects::of_runs(runs).filter(|_| count == packed.objects()).ok_or(PeerOutcome::Malformed)?;
-    Ok(objects.with_claim(claim))
+    Ok((objects.with_claim(claim), version))
 }
 
 /// Upstream's watch from the version of a state, with what it tells at once.
@@ -177,7 +224,7 @@ async fn followed<L: ListWatch>(
     let mut watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
     let missed = match source {
         FillSource::Kept => missed(&mut watch, schema, *at_least).await?,
-        FillSource::Upstream | FillSource::Peer => Vec::new(),
+        FillSource::Upstream | FillSource::Above | FillSource::Peer => Vec::new(),
     };
     Ok(Followed { bookmark, watch, missed })
 }
@@ -221,6 +268,35 @@ async fn missed<S: ByteStream>(
         }
         if reached >= head {
             return Ok(missed);
+        }
+    }
+}
+
+/// The records in a body.
+struct RecordStream<S> {
+    body: S,
+    records: Records,
+}
+
+impl<S> RecordStream<S> {
+    fn new(body: S) -> Self {
+        Self { body, records: Records::default() }
+    }
+}
+
+impl<S: ByteStream> ByteStream for RecordStream<S> {
+    async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
+        loop {
+            match self.records.take() {
+                Ok(Some(record)) => return Some(Ok(record)),
+                Ok(None) => {}
+                Err(NotPacked) => return Some(Err(Failure::Malformed)),
+            }
+            match self.body.next().await {
+                Some(Ok(piece)) => self.records.push(&piece),
+                Some(Err(failure)) => return Some(Err(failure)),
+                None => return (!self.records.is_at_end()).then_some(Err(Failure::Unavailable)),
+            }
         }
     }
 }

@@ -12,6 +12,8 @@ use base::apimachinery::{Provenance, ResourceVersion};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillSource {
     Upstream,
+    /// The gateway that upstream is, as it keeps the state.
+    Above,
     Peer,
     /// What this gateway wrote before it ended.
     Kept,
@@ -22,6 +24,7 @@ impl FillSource {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Upstream => "upstream",
+            Self::Above => "above",
             Self::Peer => "peer",
             Self::Kept => "kept",
         }
@@ -92,6 +95,24 @@ impl PeerOutcome {
     }
 }
 
+/// The body of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateForm {
+    /// A list, as a client gets it.
+    List,
+    /// Packed, in records that the pieces of the body do not follow ([`crate::store::Records`]).
+    Packed,
+    /// Packed, a record at a time, as this gateway has kept it, at that version, which may be old.
+    Kept(ResourceVersion),
+}
+
+impl StateForm {
+    /// Whether it comes from another gateway.
+    pub const fn is_of_peer(self) -> bool {
+        !matches!(self, Self::Kept(_))
+    }
+}
+
 /// States of one resource in one encoding that need not come from upstream: those of other gateways of the same
 /// cluster, and the one that this gateway has kept.
 pub trait Peers: Send + Sync + 'static {
@@ -103,17 +124,13 @@ pub trait Peers: Send + Sync + 'static {
     /// version. `None` if there are no peers, or it is not known: then no peer is asked, nor given a state.
     fn provenance(&self, server: Option<&str>, since: Instant) -> impl Future<Output = Option<Provenance>> + Send;
 
-    /// The body of a list of the whole collection at `not_older_than` or later, with that provenance, or the records of
-    /// what this gateway has kept, of any version: a head, and runs of objects ([`crate::store::unpack`]). `None` if
-    /// there is neither. Questions without such an answer are counted.
-    fn list(
+    /// The whole collection at `not_older_than` or later, with that provenance, or what this gateway has kept of it, of
+    /// any version. `None` if there is neither. Questions without such an answer are counted.
+    fn state(
         &self,
         not_older_than: ResourceVersion,
         expected: &Provenance,
-    ) -> impl Future<Output = Option<(Self::Origin, Self::Stream)>> + Send;
-
-    /// The version of the state that this gateway has kept; `None` if the answer is a peer's.
-    fn kept(&self, origin: Self::Origin) -> Option<ResourceVersion>;
+    ) -> impl Future<Output = Option<(Self::Origin, StateForm, Self::Stream)>> + Send;
 
     /// Counts and records what came of the answer.
     fn note(&self, origin: Self::Origin, outcome: PeerOutcome);
@@ -131,12 +148,8 @@ impl Peers for NoPeers {
         None
     }
 
-    async fn list(&self, _: ResourceVersion, _: &Provenance) -> Option<(Infallible, Infallible)> {
+    async fn state(&self, _: ResourceVersion, _: &Provenance) -> Option<(Infallible, StateForm, Infallible)> {
         None
-    }
-
-    fn kept(&self, origin: Infallible) -> Option<ResourceVersion> {
-        match origin {}
     }
 
     fn note(&self, origin: Infallible, _: PeerOutcome) {

@@ -10,10 +10,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use flate2::{Decompress, FlushDecompress};
+use flate2::{Decompress, FlushDecompress, Status};
 
 use super::budget::StoreBudget;
 use base::apimachinery::Representation;
+
+/// What separates items, as it is in front of the text of each block.
+const SEPARATOR: &[u8] = b",";
+/// More bytes of text than this cannot be in a byte of deflate (RFC 1951: 258 bytes in two bits).
+const DEFLATE_RATIO_MAX: usize = 1032;
 
 /// Compressed bytes that can become part of any gzip member.
 #[derive(Clone, Debug)]
@@ -190,14 +195,42 @@ impl Block {
         let (packed, length) = (&self.deflated.blocks[begins.packed..ends.packed], ends.text - begins.text);
         let mut text = Vec::with_capacity(length);
         let inflated = Decompress::new(false).decompress_vec(packed, &mut text, FlushDecompress::Sync);
-        inflated.expect("the block was compressed here");
+        inflated.expect("the block was compressed here, or verified");
         assert_eq!(text.len(), length, "the block has its text");
         text.into()
+    }
+
+    /// The whole text, if it is what the block says of it; nothing of it is kept. Must be called for a block that
+    /// another process has made, before anything of it is read or sent.
+    pub(super) fn verified_text(&self) -> Option<Vec<u8>> {
+        let Deflated { blocks, checksum, length } = &self.deflated;
+        let is_prefix = inflated(blocks.get(..self.prefix)?, SEPARATOR.len())? == SEPARATOR;
+        let (mut text, mut begins) = (Vec::new(), PartEnd { text: 0, packed: self.prefix });
+        for ends in &self.parts {
+            let packed = blocks.get(begins.packed..ends.packed)?;
+            text.extend_from_slice(&inflated(packed, ends.text - begins.text)?);
+            begins = *ends;
+        }
+        let is_whole = begins.packed == blocks.len() && text.len() as u64 == *length;
+        (is_prefix && is_whole && crc32fast::hash(&text) == *checksum).then_some(text)
     }
 
     fn lock(&self) -> MutexGuard<'_, Text> {
         self.text.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The text of blocks that end on a byte boundary, and of which none is final; `None` if they have another, or anything
+/// behind it.
+fn inflated(packed: &[u8], length: usize) -> Option<Vec<u8>> {
+    if length / DEFLATE_RATIO_MAX > packed.len() {
+        return None;
+    }
+    // A byte more, so that the end of the last block is read.
+    let (mut text, mut inflater) = (Vec::with_capacity(length + 1), Decompress::new(false));
+    let status = inflater.decompress_vec(packed, &mut text, FlushDecompress::Sync).ok()?;
+    let is_whole = text.len() == length && inflater.total_in() == packed.len() as u64;
+    (is_whole && status != Status::StreamEnd).then_some(text)
 }
 
 impl fmt::Debug for Block {

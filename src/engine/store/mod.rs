@@ -43,7 +43,7 @@ pub use leaf::Leaf;
 pub use object::{Metadata, Object};
 pub use objects::{DuplicateKey, Objects};
 pub(crate) use packed::pack;
-pub use packed::{NotPacked, PackedHead, unpack};
+pub use packed::{NotPacked, PACKED_FORMAT, PackedHead, RecordHead, Records, unpack, unpack_verified};
 pub use predicate::{NotEvaluated, Predicate};
 pub use read_error::ReadError;
 pub use schema::{FieldPlace, PROTOBUF_MAGIC, Schema, Shape};

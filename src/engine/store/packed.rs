@@ -1,21 +1,33 @@
 //! A state as it is kept outside of the process: its objects in their blocks, as they are, with what a store needs to
 //! know of each of them beside. So it is read again without inflating or parsing anything.
 //!
-//! The one who keeps it has to notice bytes that changed: what is read here is only checked as far as no position is
-//! outside of its block, and no key, version or field is missing.
+//! It consists of records: its head, and runs of objects, each behind a [`RecordHead`], by which bytes that changed are
+//! noticed. What [`unpack`] reads is only checked as far as no position is outside of its block, and no key, version or
+//! field is missing; [`unpack_verified`] reads what others have written.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use prost::Message;
 
 use super::{
     block::{Block, Deflated, PartEnd},
     object::{self, Object},
     schema::Schema,
-    snapshot::Snapshot,
 };
 use base::apimachinery::{ObjectKey, Representation, ResourceVersion, View};
+
+/// Another number with every change of what is kept of an object, or of how it is read from the object's bytes.
+pub const PACKED_FORMAT: &str = "3";
+/// The maximum number of bytes of a record: far more than the largest object takes.
+const RECORD_MAX: u32 = 64 << 20;
+
+/// What is in front of a record: its length and its CRC-32, each as four bytes, least significant first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    length: u32,
+    checksum: u32,
+}
 
 /// What the state is of, and how many objects it has.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -83,12 +95,77 @@ struct PackedObject {
 #[error("a packed state cannot be read")]
 pub struct NotPacked;
 
+impl RecordHead {
+    /// The number of bytes of a head.
+    pub const LEN: usize = 8;
+
+    /// `None` if the record is too large to be one.
+    pub fn of(record: &[u8]) -> Option<Self> {
+        let length = u32::try_from(record.len()).ok().filter(|length| *length <= RECORD_MAX)?;
+        Some(Self { length, checksum: crc32fast::hash(record) })
+    }
+
+    /// `None` if it is the head of no record.
+    pub fn read(bytes: &[u8; Self::LEN]) -> Option<Self> {
+        let (&length, &checksum) = (bytes.first_chunk()?, bytes.last_chunk()?);
+        let (length, checksum) = (u32::from_le_bytes(length), u32::from_le_bytes(checksum));
+        Some(Self { length, checksum }).filter(|head| head.length <= RECORD_MAX)
+    }
+
+    pub fn bytes(self) -> [u8; Self::LEN] {
+        let (mut bytes, [length, checksum]) = ([0; Self::LEN], [self.length, self.checksum].map(u32::to_le_bytes));
+        bytes[..4].copy_from_slice(&length);
+        bytes[4..].copy_from_slice(&checksum);
+        bytes
+    }
+
+    /// The number of bytes of the record.
+    pub fn record_len(self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether the record is whole.
+    pub fn is_of(self, record: &[u8]) -> bool {
+        Self::of(record) == Some(self)
+    }
+}
+
+/// Records, taken out of bytes that arrive in pieces.
+#[derive(Debug, Default)]
+pub struct Records(BytesMut);
+
+impl Records {
+    pub fn push(&mut self, piece: &[u8]) {
+        self.0.extend_from_slice(piece);
+    }
+
+    /// The next record without its head; `None` as long as not all of it has arrived.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn take(&mut self) -> Result<Option<Bytes>, NotPacked> {
+        let Some(head) = self.0.first_chunk() else { return Ok(None) };
+        let head = RecordHead::read(head).ok_or(NotPacked)?;
+        let length = RecordHead::LEN + head.record_len();
+        if self.0.len() < length {
+            return Ok(None);
+        }
+        let record = self.0.split_to(length).freeze().slice(RecordHead::LEN..);
+        head.is_of(&record).then_some(Some(record)).ok_or(NotPacked)
+    }
+
+    /// Whether nothing of a further record has arrived.
+    pub fn is_at_end(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl PackedHead {
-    /// Of a state whose store has that schema.
-    pub fn new(state: &Snapshot, schema: &Schema) -> Self {
+    /// Of a state at that version with so many objects, whose store has that schema.
+    pub fn new(version: ResourceVersion, objects: usize, schema: &Schema) -> Self {
         let openings = openings(schema).map(<[u8]>::to_vec).into();
         let fields = schema.fields().iter().map(|field| field.label.to_string()).collect();
-        Self { version: state.version().value(), objects: state.len() as u64, openings, fields }
+        Self { version: version.value(), objects: objects as u64, openings, fields }
     }
 
     /// # Errors
@@ -133,6 +210,25 @@ pub(crate) fn pack(objects: &[Arc<Object>], block: &Block, positions: &[u32]) ->
 /// # Errors
 /// It is none, or not of that schema.
 pub fn unpack(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPacked> {
+    read(bytes, schema).map(|(_, objects)| objects)
+}
+
+/// The same of a run that comes from another process. All of its text is inflated once.
+///
+/// # Errors
+/// It is none, not of that schema, or its text is not what it says.
+pub fn unpack_verified(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPacked> {
+    let (block, objects) = read(bytes, schema)?;
+    let text = block.verified_text().ok_or(NotPacked)?;
+    let has_its_version = |object: &Arc<Object>| {
+        let (Some((_, at)), digits) = (object.place(), object.version_at()) else { return false };
+        let at = at as usize;
+        text[at + digits.start..at + digits.end] == *object.version.to_string().as_bytes()
+    };
+    objects.iter().all(has_its_version).then_some(objects).ok_or(NotPacked)
+}
+
+fn read(bytes: &[u8], schema: &Schema) -> Result<(Arc<Block>, Vec<Arc<Object>>), NotPacked> {
     let Run { objects, blocks, checksum, length, prefix, text_ends, packed_ends } =
         Run::decode(bytes).map_err(|_| NotPacked)?;
     let end = |(text, packed): (u32, u32)| PartEnd { text: text as usize, packed: packed as usize };
@@ -146,7 +242,9 @@ pub fn unpack(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPack
     let deflated = Deflated { blocks: Bytes::from(blocks.into_boxed_slice()), checksum, length };
     let form = Representation { encoding: schema.shape.encoding(), view: View::Whole };
     let block = Arc::new(Block::new(form, deflated, first.packed, parts, schema.budget().clone()));
-    objects.into_iter().map(|object| Ok(Arc::new(object.unpacked(&block, schema)?))).collect()
+    let objects: Result<_, _> =
+        objects.into_iter().map(|object| Ok(Arc::new(object.unpacked(&block, schema)?))).collect();
+    Ok((block, objects?))
 }
 
 impl PackedObject {

@@ -15,7 +15,7 @@ const BYTES_MAX: usize = 4 << 30;
 /// The maximum pause within a state, which a peer has in memory.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// A list, as it arrives. Dropping it ends the request.
+/// A list or a packed state, as it arrives. Dropping it ends the request.
 #[derive(Debug)]
 pub struct PeerAnswer {
     body: ResponseBody,

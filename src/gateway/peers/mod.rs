@@ -1,8 +1,9 @@
 //! Asks other gateways of the same cluster for the state of a resource, so that a new replica costs the API server no
 //! list (the manual's chapter `consistency`, "Peers").
 //!
-//! A question is an ordinary list with the gateway's own credentials and one header, which requires an answer from
-//! memory or none. It is never forwarded and never starts a cache, so a question never causes another one.
+//! A question is an ordinary list with the gateway's own credentials and two headers. One requires an answer from
+//! memory or none; the other one asks for the state as it is kept, compressed, if both keep it in the same format.
+//! It is never forwarded and never starts a cache, so a question never causes another one.
 
 mod answer;
 mod health;
@@ -24,11 +25,14 @@ use crate::{
 use base::{
     apimachinery::{
         ElectionRank, Encoding, GroupVersionResource, PEER, Provenance, Representation, ResourceVersion, ResponseKind,
-        View,
+        STATE_FORMAT, View,
     },
     telemetry::{Chain, limit_reached, peer_asked, peer_searched, show_limit},
 };
-use engine::reflector::{self, PeerOutcome};
+use engine::{
+    reflector::{self, PeerOutcome, StateForm},
+    store::PACKED_FORMAT,
+};
 
 use health::{Failed, PeerHealth};
 use search::{End, Question, SEARCH_MAX, Search};
@@ -176,11 +180,12 @@ impl ResourcePeers {
         peer: &PeerRequests,
         version: ResourceVersion,
         expected: &Provenance,
-    ) -> Result<ResponseBody, Failed> {
+    ) -> Result<(StateForm, ResponseBody), Failed> {
         let path = self.resource.collection_path();
         let request = Request::get(format!("{path}?resourceVersion={version}&resourceVersionMatch=NotOlderThan"))
             .header(header::ACCEPT, self.content_type())
             .header(PEER, in_header(name))
+            .header(STATE_FORMAT, PACKED_FORMAT)
             .body(RequestBody::Empty)
             .map_err(|_| PeerOutcome::Refused)?;
         let answer = peer.send(request).await.map_err(|error| unreachable(&error))?;
@@ -188,9 +193,11 @@ impl ResourcePeers {
         if head.status != StatusCode::OK {
             return Err(unanswered(&head));
         }
+        let is_packed = head.headers.get(STATE_FORMAT).is_some_and(|format| format == PACKED_FORMAT);
         let is_of_encoding = head.headers.get(header::CONTENT_TYPE).is_some_and(|is| is == self.content_type());
-        let stated = Provenance::read(&head.headers).filter(|_| is_of_encoding).ok_or(PeerOutcome::Foreign)?;
-        compare(&stated, expected).map_or(Ok(body), Err)
+        let stated = Provenance::read(&head.headers).filter(|_| is_packed || is_of_encoding);
+        let form = if is_packed { StateForm::Packed } else { StateForm::List };
+        compare(&stated.ok_or(PeerOutcome::Foreign)?, expected).map_or(Ok((form, body)), Err)
     }
 
     /// Asks until a gateway has the state. Returns its answer, and the place of its address.
@@ -199,7 +206,7 @@ impl ResourcePeers {
         shared: &Shared,
         not_older_than: ResourceVersion,
         expected: &Provenance,
-    ) -> Result<(usize, ResponseBody), End> {
+    ) -> Result<(usize, StateForm, ResponseBody), End> {
         let (own, addresses) = (ElectionRank::drawn(fastrand::u64(..u64::MAX)), &shared.addresses);
         let began = Instant::now();
         let mut search = Search::new(shared.name, own, addresses.len(), fastrand::f64(), began);
@@ -212,7 +219,7 @@ impl ResourcePeers {
             let question = self.ask(shared.name, &peer.requests, not_older_than, expected);
             let asked = timeout(ANSWER_MAX.min(left), question).await;
             let failed = match asked {
-                Ok(Ok(body)) => return Ok((address, body)),
+                Ok(Ok((form, body))) => return Ok((address, form, body)),
                 Ok(Err(failed)) => failed,
                 Err(_) => PeerOutcome::TimedOut.into(),
             };
@@ -307,7 +314,11 @@ impl reflector::Peers for ResourcePeers {
         Some(Provenance { cluster, server: server.into(), definition: self.definition.clone() })
     }
 
-    async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(usize, PeerAnswer)> {
+    async fn state(
+        &self,
+        not_older_than: ResourceVersion,
+        expected: &Provenance,
+    ) -> Option<(usize, StateForm, PeerAnswer)> {
         let Peers(shared) = self.peers.as_ref()?;
         let began = Instant::now();
         let found = self.search(shared, not_older_than, expected).await;
@@ -317,12 +328,8 @@ impl reflector::Peers for ResourcePeers {
         if found.as_ref().is_err_and(|end| *end == End::Late) {
             limit_reached("peer_search");
         }
-        let (index, body) = found.ok()?;
-        shared.place().await.map(|place| (index, PeerAnswer::new(body, place)))
-    }
-
-    fn kept(&self, _: usize) -> Option<ResourceVersion> {
-        None
+        let (index, form, body) = found.ok()?;
+        shared.place().await.map(|place| (index, form, PeerAnswer::new(body, place)))
     }
 
     fn note(&self, origin: usize, outcome: PeerOutcome) {

@@ -1,8 +1,8 @@
 //! The file of one state: what it is of, and all objects, packed ([`engine::store::unpack`]).
 //!
 //! A line with the version of the format; the length of the description as four bytes, least significant first; the
-//! description in JSON; its CRC-32; and records up to the end of the file, each behind its length and its CRC-32. The
-//! first one says how many objects follow. So a byte that was damaged, or is missing, is noticed wherever it is.
+//! description in JSON; its CRC-32; and records up to the end of the file, each behind its [`RecordHead`]. The first
+//! one says how many objects follow. So a byte that was damaged, or is missing, is noticed wherever it is.
 
 use std::{
     collections::VecDeque,
@@ -19,17 +19,18 @@ use base::apimachinery::{Provenance, ResourceVersion};
 use engine::{
     encode::packed,
     reflector::{ByteStream, Failure},
-    store::{PackedHead, Schema, Snapshot},
+    store::{PACKED_FORMAT, PackedHead, RecordHead, Schema, Snapshot},
 };
 
-/// Another number with every change of what is kept of an object, or of how it is read from the object's bytes.
-const FORMAT: &[u8] = b"kube-fanout state 3\n";
 /// The maximum length of a description in bytes.
 const DESCRIPTION_MAX: usize = 16 << 10;
 /// The number of bytes that are read at a time.
 const AHEAD: usize = 512 << 10;
-/// The maximum number of bytes of a record: far more than the largest object takes.
-const RECORD_MAX: u32 = 64 << 20;
+
+/// The first line.
+fn format() -> Vec<u8> {
+    format!("kube-fanout state {PACKED_FORMAT}\n").into_bytes()
+}
 
 /// What a state is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,13 +67,13 @@ impl Description {
         let length = u32::try_from(text.len()).ok().filter(|_| text.len() <= DESCRIPTION_MAX);
         let length = length.ok_or_else(|| io::Error::other("the description is too long"))?;
         let checksum = crc32fast::hash(&text);
-        file.write_all(&[FORMAT, &length.to_le_bytes(), &text, &checksum.to_le_bytes()].concat())
+        file.write_all(&[&format()[..], &length.to_le_bytes(), &text, &checksum.to_le_bytes()].concat())
     }
 
     pub(super) fn read(file: &mut impl Read) -> io::Result<Self> {
-        let mut format = [0; FORMAT.len()];
-        file.read_exact(&mut format)?;
-        if format != *FORMAT {
+        let mut first = format();
+        file.read_exact(&mut first)?;
+        if first != format() {
             return Err(damaged("it has another format"));
         }
         let mut number = [0; 4];
@@ -97,7 +98,7 @@ fn damaged(what: &'static str) -> io::Error {
 
 /// Writes the whole state: a record of its head, and one of each run of objects.
 pub(super) fn write_state(file: &mut impl Write, state: &Snapshot, schema: &Schema) -> io::Result<()> {
-    write_record(file, &PackedHead::new(state, schema).encode_to_vec())?;
+    write_record(file, &PackedHead::new(state.version(), state.len(), schema).encode_to_vec())?;
     for leaf in state.leaves() {
         let runs = packed(leaf, &schema.shape).ok_or_else(|| io::Error::other("an object is too large"))?;
         runs.iter().try_for_each(|run| write_record(file, run))?;
@@ -105,11 +106,9 @@ pub(super) fn write_state(file: &mut impl Write, state: &Snapshot, schema: &Sche
     Ok(())
 }
 
-/// Its length, its checksum, and itself.
 fn write_record(file: &mut impl Write, record: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(record.len()).ok().filter(|length| *length <= RECORD_MAX);
-    let length = length.ok_or_else(|| io::Error::other("an object is too large"))?;
-    file.write_all(&[&length.to_le_bytes()[..], &crc32fast::hash(record).to_le_bytes(), record].concat())
+    let head = RecordHead::of(record).ok_or_else(|| io::Error::other("an object is too large"))?;
+    file.write_all(&[&head.bytes(), record].concat())
 }
 
 /// The records of a state, as they are read: some ahead of their reader.
@@ -168,17 +167,12 @@ fn read_record(file: &mut impl BufRead) -> io::Result<Option<Bytes>> {
     if file.fill_buf()?.is_empty() {
         return Ok(None);
     }
-    let (mut length, mut checksum) = ([0; 4], [0; 4]);
-    file.read_exact(&mut length)?;
-    file.read_exact(&mut checksum)?;
-    let length = u32::from_le_bytes(length);
-    if length > RECORD_MAX {
-        return Err(damaged("a record is too long"));
-    }
+    let mut head = [0; RecordHead::LEN];
+    file.read_exact(&mut head)?;
+    let head = RecordHead::read(&head).ok_or_else(|| damaged("a record is too long"))?;
     let mut record = Vec::new();
-    file.take(length.into()).read_to_end(&mut record)?;
-    let is_whole = record.len() as u64 == u64::from(length) && crc32fast::hash(&record) == u32::from_le_bytes(checksum);
-    if is_whole { Ok(Some(record.into())) } else { Err(damaged("a record is damaged")) }
+    file.take(head.record_len() as u64).read_to_end(&mut record)?;
+    if head.is_of(&record) { Ok(Some(record.into())) } else { Err(damaged("a record is damaged")) }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use base::{
     apimachinery::{Provenance, ResourceVersion},
     telemetry::state_persisted,
 };
-use engine::reflector::{ByteStream, Failure, PeerOutcome, Peers};
+use engine::reflector::{ByteStream, Failure, PeerOutcome, Peers, StateForm};
 
 /// The states of one store in one encoding.
 #[derive(Clone, Debug)]
@@ -30,18 +30,18 @@ pub struct Sources {
     upstream: Upstream,
 }
 
-/// Where a list came from.
+/// Where a state came from.
 #[derive(Clone, Copy, Debug)]
 pub enum Origin {
-    /// What is kept, at that version.
-    Kept(ResourceVersion),
+    /// What is kept.
+    Kept,
     /// The place of a peer's address.
     Peer(usize),
 }
 
-/// A list of a peer, or the records of the kept state.
+/// The answer of a peer, or the records of the kept state.
 #[derive(Debug)]
-pub enum SourceList {
+pub enum SourceState {
     Kept(KeptState),
     Peer(PeerAnswer),
 }
@@ -58,7 +58,7 @@ impl Sources {
         match difference(&provenance, expected) {
             None => Some((version, state)),
             Some(outcome) => {
-                self.note(Origin::Kept(version), outcome);
+                self.note(Origin::Kept, outcome);
                 None
             }
         }
@@ -76,7 +76,7 @@ fn difference(kept: &Provenance, expected: &Provenance) -> Option<PeerOutcome> {
 }
 
 impl Peers for Sources {
-    type Stream = SourceList;
+    type Stream = SourceState;
     type Origin = Origin;
 
     async fn provenance(&self, server: Option<&str>, since: Instant) -> Option<Provenance> {
@@ -89,34 +89,31 @@ impl Peers for Sources {
         }
     }
 
-    async fn list(&self, not_older_than: ResourceVersion, expected: &Provenance) -> Option<(Origin, SourceList)> {
+    async fn state(
+        &self,
+        not_older_than: ResourceVersion,
+        expected: &Provenance,
+    ) -> Option<(Origin, StateForm, SourceState)> {
         if let Some((version, state)) = self.open_kept(expected).await {
-            return Some((Origin::Kept(version), SourceList::Kept(state)));
+            return Some((Origin::Kept, StateForm::Kept(version), SourceState::Kept(state)));
         }
-        let (peer, answer) = self.peers.list(not_older_than, expected).await?;
-        Some((Origin::Peer(peer), SourceList::Peer(answer)))
-    }
-
-    fn kept(&self, origin: Origin) -> Option<ResourceVersion> {
-        match origin {
-            Origin::Kept(version) => Some(version),
-            Origin::Peer(_) => None,
-        }
+        let (peer, form, answer) = self.peers.state(not_older_than, expected).await?;
+        Some((Origin::Peer(peer), form, SourceState::Peer(answer)))
     }
 
     fn note(&self, origin: Origin, outcome: PeerOutcome) {
         match (origin, &self.kept) {
             (Origin::Peer(peer), _) => self.peers.note(peer, outcome),
-            (Origin::Kept(_), Some(file)) => {
+            (Origin::Kept, Some(file)) => {
                 state_persisted(outcome.as_str());
                 file.told(outcome);
             }
-            (Origin::Kept(_), None) => {}
+            (Origin::Kept, None) => {}
         }
     }
 }
 
-impl ByteStream for SourceList {
+impl ByteStream for SourceState {
     async fn next(&mut self) -> Option<Result<Bytes, Failure>> {
         match self {
             Self::Kept(state) => state.next().await,

@@ -14,6 +14,7 @@ use super::{
     gzip::{self, GzipBody},
     indented::Indented,
     list_body::ListBody,
+    state::StateBody,
     table_body::TableBody,
     watch_body::WatchBody,
 };
@@ -30,6 +31,8 @@ pub enum Body {
     /// One of the above, compressed.
     Gzip(GzipBody),
     Watch(Box<WatchBody>),
+    /// For another gateway.
+    State(Box<StateBody>),
 }
 
 /// An estimate of the memory for compressing a single response, in bytes (a deflate window and its tables).
@@ -54,6 +57,7 @@ impl Body {
             Self::Indented(json) => json.own_bytes(),
             Self::List(list) => list.own_bytes(),
             Self::Table(table) => table.own_bytes(),
+            Self::State(state) => state.own_bytes(),
             Self::Gzip(gzip) => gzip.own_bytes() + COMPRESSOR,
             // Frames are shared. The pieces of the initial state take room one at a time, while the watch goes on.
             Self::Watch(watch) => watch.own_bytes(),
@@ -65,7 +69,7 @@ impl Body {
         match self {
             Self::Json(_) => false,
             Self::List(list) => list.is_pretty(),
-            Self::Indented(_) | Self::Table(_) => true,
+            Self::Indented(_) | Self::Table(_) | Self::State(_) => true,
             Self::Gzip(gzip) => gzip.is_work(),
             Self::Watch(watch) => watch.is_working(),
         }
@@ -79,7 +83,7 @@ impl Body {
             Self::List(list) => list.is_longer_than(gzip::THRESHOLD),
             // A shorter one is in one piece.
             Self::Table(_) => true,
-            Self::Gzip(_) | Self::Watch(_) => false,
+            Self::Gzip(_) | Self::Watch(_) | Self::State(_) => false,
         }
     }
 
@@ -90,7 +94,7 @@ impl Body {
             Self::Indented(json) => Self::Gzip(GzipBody::indented(json)),
             Self::List(list) => Self::Gzip(GzipBody::list(list)),
             Self::Table(table) => Self::Gzip(GzipBody::table(table)),
-            other @ (Self::Gzip(_) | Self::Watch(_)) => other,
+            other @ (Self::Gzip(_) | Self::Watch(_) | Self::State(_)) => other,
         }
     }
 }
@@ -109,6 +113,7 @@ impl http_body::Body for Body {
             Self::Indented(json) => json.next(),
             Self::List(list) => list.next(),
             Self::Table(table) => table.next(),
+            Self::State(state) => state.next(),
             Self::Gzip(gzip) => ready!(gzip.poll_next(context)),
             Self::Watch(watch) => ready!(watch.poll_next(context)),
         };
@@ -119,7 +124,7 @@ impl http_body::Body for Body {
         match self {
             Self::Json(json) => json.is_empty(),
             Self::Indented(json) => json.left() == 0,
-            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) => false,
+            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) | Self::State(_) => false,
         }
     }
 
@@ -127,7 +132,7 @@ impl http_body::Body for Body {
         match self {
             Self::Json(json) => SizeHint::with_exact(json.len() as u64),
             Self::Indented(json) => SizeHint::with_exact(json.left()),
-            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) => SizeHint::default(),
+            Self::List(_) | Self::Table(_) | Self::Gzip(_) | Self::Watch(_) | Self::State(_) => SizeHint::default(),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::{
     freshness::{Selected, read_state},
     list_body::ListBody,
     response_head::Writer,
+    state::state,
 };
 use crate::authz::Permit;
 use base::{
@@ -38,6 +39,9 @@ const LEAVES_AT_ONCE: usize = 2048;
 
 /// Answers a list.
 pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Result<Response<Body>, Unanswered> {
+    if let Some(state) = state(read, options, &permit).await? {
+        return Ok(state);
+    }
     let view = read.instance.view(&permit, Verb::List, &options.fields)?;
     if read.downstream.asks_for_head(options) && has_head(read)? {
         return head(read).await;

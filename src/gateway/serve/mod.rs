@@ -16,6 +16,7 @@ mod most_recent;
 mod reason;
 mod relayed_position;
 mod response_head;
+mod state;
 mod table;
 mod table_body;
 mod watch;

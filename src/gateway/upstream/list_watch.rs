@@ -16,11 +16,15 @@ use super::{Crd, FetchError, Upstream};
 use crate::connector::{self, ACCEPTS_BRIDGE, BRIDGE, RequestBody, ResponseBody};
 use base::{
     apimachinery::{
-        CollectionScope, Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, View,
+        CollectionScope, Encoding, GroupVersionResource, Representation, ResourceVersion, ResponseKind, STATE_FORMAT,
+        View,
     },
     telemetry::{Chain, limit_reached},
 };
-use engine::reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, WatchFrom, WatchRequest};
+use engine::{
+    reflector::{ByteStream, Failure, ListPage, ListRequest, ListWatch, StateForm, WatchFrom, WatchRequest},
+    store::PACKED_FORMAT,
+};
 
 /// The number of objects per page. Upstream ignores it if its own cache answers, and sends everything.
 const PAGE_OBJECTS: u32 = 500;
@@ -241,6 +245,20 @@ impl ListWatch for ResourceListWatch {
             Some(_) => from,
         };
         Ok(ListWatchStream::list(self.get(&query, LIST_HEADERS_MAX).await?))
+    }
+
+    async fn state(&self, not_older_than: ResourceVersion) -> Result<Option<(StateForm, ListWatchStream)>, Failure> {
+        // A part of a collection is not kept in the form that is sent.
+        if self.upstream.gateways_above() == 0 || !self.scope.is_cluster() {
+            return Ok(None);
+        }
+        let query = format!("resourceVersion={not_older_than}&resourceVersionMatch=NotOlderThan");
+        let mut asked = self.selected(&query, accept(self.encoding))?;
+        asked.headers_mut().insert(STATE_FORMAT, HeaderValue::from_static(PACKED_FORMAT));
+        let answer = self.send(asked, LIST_HEADERS_MAX).await?;
+        let is_packed = answer.headers().get(STATE_FORMAT).is_some_and(|format| format == PACKED_FORMAT);
+        let form = if is_packed { StateForm::Packed } else { StateForm::List };
+        Ok(Some((form, ListWatchStream::list(answer))))
     }
 
     async fn list_at(&self, version: ResourceVersion, token: Option<&str>) -> Result<ListWatchStream, Failure> {

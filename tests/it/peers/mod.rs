@@ -1,5 +1,7 @@
 //! Gateways that ask others of their cluster for the state of a new cache, and those that are asked.
 
+mod packed;
+
 use std::{
     net::SocketAddr,
     sync::{
@@ -120,12 +122,13 @@ struct Fake {
 
 impl Fake {
     /// `None`: it never answers.
-    async fn start(answer: Option<String>) -> Self {
+    async fn start(answer: Option<impl Into<Vec<u8>>>) -> Self {
+        let answer = answer.map(Into::into);
         Self::answering(move |_| answer.clone()).await
     }
 
     /// With the answer to each question, which are counted from 0.
-    async fn answering(answer: impl Fn(usize) -> Option<String> + Send + 'static) -> Self {
+    async fn answering(answer: impl Fn(usize) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let (listener, address) = listener().await;
         let url = format!("http://{address}");
         let (asked, mut connections) = (Arc::<AtomicUsize>::default(), JoinSet::new());
@@ -143,7 +146,7 @@ impl Fake {
                     head.push(stream.read_u8().await.unwrap());
                 }
                 // A gateway that has read enough closes the connection.
-                stream.write_all(answer.as_bytes()).await.ok();
+                stream.write_all(&answer).await.ok();
             }
         });
         Self { url, asked, _connections: connections }
@@ -156,7 +159,7 @@ async fn assert_same(world: &World, answer: Answer, path: &str) {
 }
 
 /// Asserts that a new gateway does not use what a peer answers, counts why, and has upstream's own state.
-async fn assert_refused(world: &World, answer: Option<String>, path: &str, outcome: &str) {
+async fn assert_refused(world: &World, answer: Option<impl Into<Vec<u8>>>, path: &str, outcome: &str) {
     let peer = Fake::start(answer).await;
     assert_refused_at(world, &peer.url, path, outcome).await;
 }
@@ -279,7 +282,7 @@ async fn a_state_that_is_not_whole_is_refused() {
     let half = answer[..answer.len() / 2].to_owned();
     assert_refused(&world, Some(half), PODS, "broken").await;
     assert_refused(&world, Some(answer.replace("\"items\"", "\"itemz\"")), PODS, "malformed").await;
-    assert_refused(&world, None, PODS, "timed_out").await;
+    assert_refused(&world, None::<String>, PODS, "timed_out").await;
     let refusal = "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
     assert_refused(&world, Some(refusal.to_owned()), PODS, "refused").await;
 }
@@ -291,20 +294,23 @@ fn with_items(answer: &str, change: impl FnOnce(&mut Vec<Value>)) -> String {
         let line = line.to_ascii_lowercase();
         line.starts_with("content-length:") || line.starts_with("transfer-encoding:")
     };
-    let is_chunked = head.lines().any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked"));
-    let body = if is_chunked { of_chunks(body) } else { body.to_owned() };
-    let mut list: Value = serde_json::from_str(&body).unwrap();
+    let body = whole(head, body.as_bytes());
+    let mut list: Value = serde_json::from_slice(&body).unwrap();
     change(list["items"].as_array_mut().unwrap());
     let head: Vec<_> = head.lines().filter(|line| !is_of_body(line)).collect();
     format!("{}\r\n\r\n{list}", head.join("\r\n"))
 }
 
-fn of_chunks(mut body: &str) -> String {
-    let mut whole = String::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
-        whole.push_str(&rest[..size]);
-        body = rest[size..].trim_start_matches("\r\n");
+/// The body of a response with that head.
+fn whole(head: &str, mut body: &[u8]) -> Vec<u8> {
+    if !head.lines().any(|line| line.eq_ignore_ascii_case("transfer-encoding: chunked")) {
+        return body.to_owned();
+    }
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|end| end == b"\r\n") {
+        let size = usize::from_str_radix(str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        whole.extend_from_slice(&body[end + 2..][..size]);
+        body = &body[end + 2 + size + 2..];
     }
     whole
 }
@@ -408,7 +414,7 @@ async fn a_state_is_refused_if_upstream_was_upgraded_during_the_search() {
     let newly = |pod: &mut Value| pod["metadata"]["labels"]["app"] = "newly written".into();
     let peer = Fake::answering(move |_| {
         sim.upgrade("v1.37.0", &pods(), newly).unwrap();
-        Some(answer.clone())
+        Some(answer.clone().into())
     })
     .await;
     assert_refused_at(&world, &peer.url, PODS, "server").await;
@@ -425,7 +431,7 @@ fn filling(name: u128) -> String {
 async fn the_state_of_a_peer_is_awaited_while_it_is_fetched() {
     let world = first().await;
     let answer = recorded(&world, PODS).await;
-    let peer = Fake::answering(move |number| Some(if number < 30 { filling(1) } else { answer.clone() })).await;
+    let peer = Fake::answering(move |number| Some(if number < 30 { filling(1) } else { answer.clone() }.into())).await;
     let filled = fills("pods", "peer");
     let gateway = second(&world, &peer.url).await;
     // In real time: if time were skipped, the search might end first on a busy machine.
@@ -450,7 +456,7 @@ async fn a_user_who_may_list_a_resource_learns_that_it_is_being_fetched() {
     upstream.grant("gateway", "list", "pods");
     let mut access = kube_client::Config::new(format!("http://{}", upstream.address).parse().unwrap());
     access.auth_info.token = Some(GATEWAY_TOKEN.to_owned().into());
-    let mute = Fake::start(None).await;
+    let mute = Fake::start(None::<String>).await;
     let gateway = Gateway::start_in_front_of(access, |config| {
         config.clients = delegated();
         peers(&mute.url)(config);
@@ -659,7 +665,7 @@ async fn an_address_that_does_not_work_is_logged_once_for_each_cause() {
     let world = first().await;
     world.sim.create(definition(".spec.size")).unwrap();
     let (refusing, lines) =
-        (Fake::start(Some("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".into())).await, Lines::default());
+        (Fake::start(Some("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n")).await, Lines::default());
     let (gateway, writer) = (second(&world, &refusing.url).await, lines.clone());
     let subscriber = log_subscriber(LogFormat::Json, LevelFilter::WARN, move || writer.clone());
     let _logged = tracing::subscriber::set_default(subscriber.with(gateway.client.log()));
