@@ -24,8 +24,9 @@ use crate::{
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// A watch that is quiet for longer has lost its bookmarks: clients' pings notice a dead connection in less.
 const QUIET_MAX: Duration = Duration::from_secs(150);
-/// How long a client may take to catch up once nothing goes wrong: longer than the gateway waits after many failures.
-pub(crate) const IN_SYNC_MAX: Duration = Duration::from_secs(40);
+/// How long a client may take to catch up once nothing goes wrong: longer than two gateways in a row wait after many
+/// failures, each up to 37.5 s.
+pub(crate) const IN_SYNC_MAX: Duration = Duration::from_secs(80);
 /// The longest time between two restarts of an informer.
 const RESTART_MAX: Duration = Duration::from_secs(20);
 /// The longest time that an informer is away.

@@ -192,7 +192,9 @@ impl Open {
         let own = |name: &str| match name {
             "cached_resources" => watches + given_up,
             "upstream_own_requests" => watches,
-            "connections" | "upstream_client_requests" | "upstream_forwarded_requests" => accepted,
+            "connections" | "upstream_client_requests" => accepted,
+            // A watch of a node, begun while the cache was filled, goes on as it began.
+            "upstream_forwarded_requests" | "upstream_unknown_requests" => accepted,
             "answer_bytes" | "reserved_watch_bytes" => accepted * SELECTOR_BYTES,
             // What is cached stays, and so do answers to discovery, which nodes ask for.
             "cache_bytes" | "discovery_bytes" => u64::MAX,

@@ -163,6 +163,8 @@ pub struct Machine {
     /// Fills since a watch last stayed open for [`USED_AFTER`]; each further one is delayed longer. Otherwise fills
     /// would repeat for ever without a pause if an unreadable event followed each of them.
     wasted: u32,
+    /// When the store was last filled. That delay counts from then.
+    filled: Instant,
     /// Whether upstream broke off a watch, or could not be reached, since it was last known to be healthy: it may have
     /// been restarted.
     broke_off: bool,
@@ -183,6 +185,7 @@ impl Machine {
             progress: None,
             failures: 0,
             wasted: 0,
+            filled: now,
             broke_off: false,
             missing: 0,
             server: None,
@@ -268,7 +271,7 @@ impl Machine {
                 }
                 self.unfollowed(failure, now);
                 self.broke_off |= failure.is_some_and(|failure| failure != Failure::NotFound);
-                self.watch_ended(failure)
+                self.watch_ended(failure, now)
             }
             Input::Verified { progress, head, same_resource, server, watch_list } => {
                 (self.progress, self.missing) = (progress, 0);
@@ -276,7 +279,7 @@ impl Machine {
                 let same_server = self.other_server(server.as_deref()).is_none();
                 self.stalled = self.stalled.filter(|_| same_server && !watch_list);
                 self.server = self.server.take().or(server);
-                self.verified(head, same_resource, same_server)
+                self.verified(head, same_resource, same_server, now)
             }
             Input::VerifyFailed(Failure::NotFound) => self.not_found(),
             Input::VerifyFailed(_) => {
@@ -290,7 +293,7 @@ impl Machine {
     }
 
     fn follow(&mut self, version: ResourceVersion, (watching, watch_list): (bool, bool), now: Instant) -> Next {
-        (self.progress, self.heard, self.failures) = (Some(version), now, 0);
+        (self.progress, self.heard, self.filled, self.failures) = (Some(version), now, now, 0);
         (self.broke_off, self.missing) = (false, 0);
         (self.health.condition, self.health.watch_list) = (Condition::Followed, watch_list);
         if self.mode == FillMode::WatchList {
@@ -349,12 +352,12 @@ impl Machine {
         }
     }
 
-    fn watch_ended(&mut self, failure: Option<Failure>) -> Next {
+    fn watch_ended(&mut self, failure: Option<Failure>, now: Instant) -> Next {
         match failure {
             None => Next::now(Action::Verify),
             Some(Failure::NotFound) => self.not_found(),
             // It is normal that a version expires, unless this happens right after a fill.
-            Some(Failure::Expired) => self.replace(),
+            Some(Failure::Expired) => self.replace(now),
             // It took seconds to find this out, and upstream answers: a delay would only make the store older.
             Some(Failure::Stuck) => Next::now(Action::Verify),
             Some(Failure::Malformed) => self.lose(Loss::Inconsistent),
@@ -382,12 +385,12 @@ impl Machine {
         self.later(Action::Verify)
     }
 
-    fn verified(&mut self, head: ResourceVersion, same_resource: bool, same_server: bool) -> Next {
+    fn verified(&mut self, head: ResourceVersion, same_resource: bool, same_server: bool, now: Instant) -> Next {
         match self.progress {
             _ if !same_resource => Next::stop(Loss::Replaced),
             Some(progress) if head < progress => self.lose(Loss::Backwards),
             // Otherwise objects in the older program's format would stay until they change.
-            Some(_) if !same_server => self.replace(),
+            Some(_) if !same_server => self.replace(now),
             Some(progress) => Next::now(Action::Watch { after: progress }),
             None => self.fill(),
         }
@@ -400,10 +403,12 @@ impl Machine {
 
     /// Fills again while the current state is still served: without a delay, unless no healthy watch followed the last
     /// fill.
-    fn replace(&mut self) -> Next {
+    fn replace(&mut self, now: Instant) -> Next {
         let is_first = self.wasted == 0;
         let next = self.waste();
-        if is_first { Next { delay: Duration::ZERO, ..next } } else { next }
+        // What has passed since the last fill need not pass again: upstream may have been away meanwhile.
+        let left = next.delay.saturating_sub(now.duration_since(self.filled));
+        Next { delay: if is_first { Duration::ZERO } else { left }, ..next }
     }
 
     /// Fills again, because the last fill could not be followed by a watch.

@@ -72,6 +72,21 @@ fn an_expired_version_lists_again_and_never_goes_back() {
     assert_eq!(machine.next(ended(Failure::Expired, 9, Duration::ZERO)), Next::now(fill));
 }
 
+/// An upstream that was away long enough is not spared any more.
+#[test]
+fn the_delay_of_a_fill_counts_from_the_last_one() {
+    let mut machine = filled_at(5);
+    let mut delays = Vec::new();
+    for waited in [0, 0, 0, 2, 100] {
+        machine.1 += Duration::from_secs(waited);
+        delays.push(machine.next(ended(Failure::Expired, 9, Duration::ZERO)).delay.as_millis());
+        if waited > 0 {
+            machine.next(Input::Filled { version: version(9), watching: true, watch_list: true, server: server() });
+        }
+    }
+    assert_eq!(delays, [0, 1_600, 3_200, 4_400, 0]);
+}
+
 #[test]
 fn a_restored_upstream_loses_the_store() {
     let mut machine = filled_at(50);
