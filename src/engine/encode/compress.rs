@@ -7,12 +7,16 @@ use super::{
     gzip::{PREFIX, packed_items},
     list,
 };
-use crate::store::{Block, Leaf, Object, Past, Reader, Shape, StoreBudget, Thaw, pack};
+use crate::store::{
+    Block, Leaf, NotPacked, Object, Past, Reader, Schema, Shape, StoreBudget, Thaw, pack, unpack_block,
+};
 
 /// Objects are kept compressed if that takes at most this part of their text.
 const WORTH: u64 = 2;
 /// The maximum number of bytes of one block; a single object may exceed it. Holds as many pods as a leaf.
-const BLOCK_MAX: usize = 1 << 20;
+pub const BLOCK_MAX: usize = 1 << 20;
+/// The maximum number of bytes of an object that another process sends: more than any API server stores.
+const OBJECT_MAX: u64 = 32 << 20;
 /// The maximum number of bytes of a part of a block, which is inflated as a whole in some 150 microseconds; a single
 /// object may exceed it. Smaller parts are inflated sooner, and take more.
 const PART_MAX: usize = 96 << 10;
@@ -85,15 +89,46 @@ fn within<'a>(objects: impl Iterator<Item = &'a Arc<Object>>, shape: &Shape) -> 
 /// of them and nothing else, or in a new one. A very large leaf has several. `None` if an object is too large, which
 /// none of upstream is.
 pub fn packed(leaf: &Leaf, shape: &Shape) -> Option<Vec<Vec<u8>>> {
-    let (mut runs, mut rest) = (Vec::new(), leaf.objects());
-    while !rest.is_empty() {
-        let (run, others) = rest.split_at(within(rest.iter(), shape));
-        let new = || any_block(run, shape, leaf.budget()).map(|(block, positions)| (Arc::new(block), positions));
-        let (block, positions) = block_of(run, shape).or_else(new)?;
-        runs.push(pack(run, &block, &positions));
-        rest = others;
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while at < leaf.objects().len() {
+        let (run, next) = packed_run(leaf, at, shape)?;
+        runs.push(run);
+        at = next;
     }
     Some(runs)
+}
+
+/// One of these runs, which begins with that object of the leaf, and the number of the next one's first object. Making
+/// a new block takes some ten milliseconds.
+pub fn packed_run(leaf: &Leaf, at: usize, shape: &Shape) -> Option<(Vec<u8>, usize)> {
+    let rest = leaf.objects().get(at..)?;
+    let run = &rest[..within(rest.iter(), shape).min(rest.len())];
+    let new = || any_block(run, shape, leaf.budget()).map(|(block, positions)| (Arc::new(block), positions));
+    let (block, positions) = block_of(run, shape).or_else(new)?;
+    Some((pack(run, &block, &positions), at + run.len()))
+}
+
+/// The objects of a run that comes from another process, in one block, whose text is inflated once and compared with
+/// the objects: later nothing can fail, and lists that are made in different ways do not differ.
+///
+/// # Errors
+/// It is none, not of that schema, larger than [`packed_run`] makes them, or its text is not what it says.
+pub fn unpack_verified(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPacked> {
+    let (block, objects) = unpack_block(bytes, schema)?;
+    let length_max = if objects.len() == 1 { OBJECT_MAX } else { BLOCK_MAX as u64 };
+    if block.text_len() > length_max {
+        return Err(NotPacked);
+    }
+    let text = block.verified_text().ok_or(NotPacked)?;
+    let items = list::items(objects.iter(), &schema.shape, &mut Thaw::default());
+    let separator = Form::Whole(schema.shape.clone()).separator_len();
+    let has_its_version = |object: &Arc<Object>| {
+        let (Some((_, at)), digits) = (object.place(), object.version_at()) else { return false };
+        let at = at as usize;
+        text[at + digits.start..at + digits.end] == *object.version.to_string().as_bytes()
+    };
+    let is_of_them = items.get(separator..) == Some(&text[..]) && objects.iter().all(has_its_version);
+    is_of_them.then_some(objects).ok_or(NotPacked)
 }
 
 /// The block that has the objects and nothing else, and the positions of their tails.
@@ -144,9 +179,7 @@ mod tests {
     use super::*;
     use crate::{
         encode::GzipMember,
-        store::{
-            ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store, unpack, unpack_verified,
-        },
+        store::{ChangeKind, FIRST_CHANGE, FrameKind, HistoryLimits, Objects, Schema, Writer, store, unpack},
     };
 
     fn filled() -> (Writer, Reader) {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress, write::GzEncoder};
 
-use crate::store::{Deflated, PartEnd};
+use crate::store::{Deflated, PartEnd, SEPARATOR_BLOCK};
 
 /// The fastest level whose lists are about as small as the API server's. The API server uses level 1 (read-path 4.3) of
 /// another implementation; level 1 of this one only looks for the nearest match, and does not compute Huffman codes.
@@ -38,10 +38,8 @@ const LEVEL_KEPT: Compression = Compression::new(6);
 const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
 /// A final block without content.
 const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
-/// A block that contains `,`, uncompressed.
-const COMMA_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
 /// The number of bytes in front of the compressed text of [`deflated_items`].
-pub(super) const PREFIX: usize = COMMA_BLOCK.len();
+pub(super) const PREFIX: usize = SEPARATOR_BLOCK.len();
 /// The maximum number of bytes in one uncompressed block.
 const STORED_MAX: usize = 0xffff;
 /// The number of bytes by which the output buffer grows.
@@ -50,14 +48,14 @@ const OUTPUT_STEP: usize = 16 << 10;
 /// A part with an uncompressed comma in front of it, which its checksum and length leave out.
 /// [`GzipMember::first_item`] sends the first part of a list without the comma.
 pub fn deflated_items(items: &[u8]) -> Deflated {
-    deflated_behind(&COMMA_BLOCK, items)
+    deflated_behind(&SEPARATOR_BLOCK, items)
 }
 
 /// The same as [`deflated_items`], to be kept: `items` consists of parts that end at these positions, each of which can
 /// be inflated by itself.
 pub(super) fn packed_items(items: &[u8], ends: &[usize]) -> (Deflated, Vec<PartEnd>) {
     let mut compress = Compress::new(LEVEL_KEPT, false);
-    let (mut blocks, mut parts, mut begin) = (COMMA_BLOCK.to_vec(), Vec::with_capacity(ends.len()), 0);
+    let (mut blocks, mut parts, mut begin) = (SEPARATOR_BLOCK.to_vec(), Vec::with_capacity(ends.len()), 0);
     for end in ends {
         push(&mut compress, &items[begin..*end], &mut blocks, FlushCompress::Full);
         parts.push(PartEnd { text: *end, packed: blocks.len() });
@@ -129,7 +127,7 @@ impl GzipMember {
     /// Adds the first of [`deflated_items`], without its comma.
     pub fn first_item(&mut self, items: &Deflated) -> Bytes {
         self.count(items);
-        items.blocks.slice(COMMA_BLOCK.len()..)
+        items.blocks.slice(SEPARATOR_BLOCK.len()..)
     }
 
     /// Adds further [`deflated_items`], with their comma.

@@ -265,19 +265,12 @@ impl<L: ListWatch, S: ReflectorEvents, P: Peers> Reflector<L, S, P> {
         let budget = self.settings.budget.clone();
         let _may_fill = budget.may_fill().await;
         let asks_peers = mem::take(&mut self.asks_peers) && not_older_than.is_none();
+        let asked_as = provenance.as_ref().filter(|_| asks_peers);
         let at_least = not_older_than.map_or(at_least, |version| version.max(at_least));
-        let expected = Expected { schema: &schema, head: &head, kind, namespaced: *namespaced, at_least };
-        let of_peer = match &provenance {
-            // Large, and rarely asked for.
-            Some(provenance) if asks_peers => {
-                Box::pin(peer_fill::state(&self.upstream, &self.peers, &expected, provenance)).await
-            }
-            _ => None,
-        };
-        let of_gateway = match (of_peer, mode) {
-            (None, FillMode::WatchList) => Box::pin(peer_fill::of_gateway_above(&self.upstream, &expected)).await?,
-            (of_peer, _) => of_peer,
-        };
+        let (namespaced, told) = (*namespaced, server.as_deref());
+        let expected = Expected { schema: &schema, head: &head, kind, namespaced, at_least, server: told };
+        // Large, and rarely done.
+        let of_gateway = Box::pin(peer_fill::of_gateway(&self.upstream, &self.peers, &expected, asked_as, mode)).await;
         let state: State<L::Stream> = match (of_gateway, mode) {
             (Some(state), _) => state,
             (None, FillMode::WatchList) => {

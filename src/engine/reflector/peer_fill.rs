@@ -11,15 +11,15 @@ use tokio::{
 };
 
 use super::{
-    ByteStream, EventStream, Failure, FillSource, ListWatch, PeerOutcome, Peers, StateForm, UpstreamEvent, WatchFrom,
-    WatchRequest,
+    ByteStream, EventStream, Failure, FillMode, FillSource, ListWatch, PeerOutcome, Peers, StateForm, UpstreamEvent,
+    WatchFrom, WatchRequest,
     fill::{self, Head, State},
     item_readers::ItemReaders,
     watch_list,
 };
 use crate::{
-    encode::BookmarkTemplate,
-    store::{NotPacked, Object, Objects, PackedHead, Records, Schema, unpack, unpack_verified},
+    encode::{BookmarkTemplate, unpack_verified},
+    store::{NotPacked, Object, Objects, PackedHead, Records, Schema, unpack},
 };
 use base::apimachinery::{Provenance, ResourceVersion};
 
@@ -41,11 +41,32 @@ pub(super) struct Expected<'a> {
     pub(super) namespaced: bool,
     /// Upstream's head version, requested after the fill had begun.
     pub(super) at_least: ResourceVersion,
+    /// The program that upstream ran then; `None` if it did not say.
+    pub(super) server: Option<&'a str>,
 }
 
-/// The state that this gateway has kept, or that of a peer, with upstream's watch from there; `None` if upstream has to
-/// be asked for the state.
-pub(super) async fn state<L: ListWatch, P: Peers>(
+/// The state of another gateway, or the one that this gateway has kept, with upstream's watch from there; `None` if
+/// upstream has to be asked for the state. Peers, and what was kept, only if `provenance` is given.
+pub(super) async fn of_gateway<L: ListWatch, P: Peers>(
+    upstream: &L,
+    peers: &P,
+    expected: &Expected<'_>,
+    provenance: Option<&Provenance>,
+    mode: FillMode,
+) -> Option<State<L::Stream>> {
+    if let Some(provenance) = provenance
+        && let Some(state) = of_peer(upstream, peers, expected, provenance).await
+    {
+        return Some(state);
+    }
+    match mode {
+        FillMode::WatchList => of_gateway_above(upstream, expected).await,
+        FillMode::List => None,
+    }
+}
+
+/// The state that this gateway has kept, or that of a peer, with upstream's watch from there.
+async fn of_peer<L: ListWatch, P: Peers>(
     upstream: &L,
     peers: &P,
     expected: &Expected<'_>,
@@ -90,7 +111,7 @@ async fn checked<L: ListWatch>(
             ((objects, version), followed(upstream, version, source, expected).await?)
         }
     };
-    let Followed { mut bookmark, watch, missed } = followed;
+    let Followed { mut bookmark, watch, missed, .. } = followed;
     if source == FillSource::Kept {
         // The read may have taken seconds, in which upstream's storage may have been restored.
         let newest = missed.last().map_or(version, UpstreamEvent::version);
@@ -108,31 +129,38 @@ async fn checked<L: ListWatch>(
 }
 
 /// The state of the gateway that upstream is, with its watch from there; `None` if upstream is none, or has to be asked
-/// in another way.
-///
-/// # Errors
-/// Upstream refuses the question, or cannot be reached.
-pub(super) async fn of_gateway_above<L: ListWatch>(
+/// in another way: what keeps it from answering is found then, too.
+async fn of_gateway_above<L: ListWatch>(upstream: &L, expected: &Expected<'_>) -> Option<State<L::Stream>> {
+    let told = upstream.state(expected.at_least).await;
+    let told = told.inspect_err(|error| tracing::debug!(kind = expected.kind, %error, "upstream gives no state"));
+    let (form, stream) = told.ok()??;
+    let state = above(upstream, form, stream, expected).await;
+    let unused = |outcome: &_| {
+        tracing::debug!(kind = expected.kind, %outcome, "the state of the gateway above is not used");
+    };
+    state.inspect_err(unused).ok()
+}
+
+async fn above<L: ListWatch>(
     upstream: &L,
+    form: StateForm,
+    stream: L::Stream,
     expected: &Expected<'_>,
-) -> Result<Option<State<L::Stream>>, Failure> {
-    let Some((form, stream)) = upstream.state(expected.at_least).await? else { return Ok(None) };
+) -> Result<State<L::Stream>, PeerOutcome> {
     let source = if form == StateForm::Packed { FillSource::Above } else { FillSource::Upstream };
     let written_by = stream.written_by().map(str::to_owned);
-    let read = async {
-        let (objects, version) = read(stream, form, source, expected).await?;
-        Ok((objects, version, followed(upstream, version, source, expected).await?))
-    };
-    match timeout(STATE_MAX, read).await.unwrap_or(Err(PeerOutcome::Broken)) {
-        Ok((objects, version, Followed { bookmark, watch, missed })) => {
-            let (bookmark, watch) = (Some(bookmark), Some(watch));
-            Ok(Some(State { objects, version, bookmark, watch, missed, source, written_by }))
-        }
-        Err(outcome) => {
-            tracing::debug!(kind = expected.kind, %outcome, "the state of the gateway above is not used");
-            Ok(None)
-        }
+    let (objects, version) = read(stream, form, source, expected).await?;
+    let followed = followed(upstream, version, source, expected).await?;
+    // Another program may have been started in between, whose watch does not show that the state is of the one before.
+    if followed.written_by != written_by {
+        return Err(PeerOutcome::Server);
     }
+    if written_by.is_none() && upstream.server(Instant::now()).await.as_deref() != expected.server {
+        return Err(PeerOutcome::Server);
+    }
+    let Followed { bookmark, watch, missed, .. } = followed;
+    let (bookmark, watch) = (Some(bookmark), Some(watch));
+    Ok(State { objects, version, bookmark, watch, missed, source, written_by })
 }
 
 /// The objects of another gateway's state, and their version.
@@ -190,13 +218,14 @@ async fn unpacked(
     let (mut claim, mut runs, mut count) = (schema.budget().claim(), Vec::new(), 0);
     while let Some(run) = stream.next().await {
         let run = run.map_err(unread)?;
+        claim.add(0, run.len()).await.map_err(|over| unread(over.into()))?;
         let objects = unpack(&run, schema).map_err(|_| PeerOutcome::Malformed)?;
         let is_possible = |object: &Arc<Object>| object.version <= version && object.key.is_valid(*namespaced);
         if !objects.iter().all(is_possible) {
             return Err(PeerOutcome::Malformed);
         }
         count += objects.len() as u64;
-        claim.add(objects.len(), run.len()).await.map_err(|over| unread(over.into()))?;
+        claim.add(objects.len(), 0).await.map_err(|over| unread(over.into()))?;
         runs.push(objects);
         // A run takes a tenth of a millisecond, and a peer's two milliseconds.
         yield_now().await;
@@ -210,6 +239,8 @@ struct Followed<S> {
     bookmark: BookmarkTemplate,
     watch: EventStream<S>,
     missed: Vec<UpstreamEvent>,
+    /// See [`ByteStream::written_by`].
+    written_by: Option<String>,
 }
 
 async fn followed<L: ListWatch>(
@@ -221,12 +252,14 @@ async fn followed<L: ListWatch>(
     let Expected { schema, at_least, .. } = expected;
     let bookmark = reached(upstream, version, expected).await?;
     let watch = upstream.watch(WatchRequest::new(WatchFrom::After(version))).await;
-    let mut watch = EventStream::new(watch.map_err(|_| PeerOutcome::Unconfirmed)?, schema.shape.encoding());
+    let watch = watch.map_err(|_| PeerOutcome::Unconfirmed)?;
+    let written_by = watch.written_by().map(str::to_owned);
+    let mut watch = EventStream::new(watch, schema.shape.encoding());
     let missed = match source {
         FillSource::Kept => missed(&mut watch, schema, *at_least).await?,
         FillSource::Upstream | FillSource::Above | FillSource::Peer => Vec::new(),
     };
-    Ok(Followed { bookmark, watch, missed })
+    Ok(Followed { bookmark, watch, missed, written_by })
 }
 
 /// Upstream's bookmark, requested when that version is known: upstream has reached a lower one only if its versions

@@ -26,6 +26,10 @@ pub(super) struct Script {
     watches: Arc<Mutex<VecDeque<Result<String, Failure>>>>,
     pub(super) lists: Arc<Mutex<VecDeque<String>>>,
     heads: Arc<Mutex<VecDeque<u64>>>,
+    /// The lists that a gateway above gives as states; then it gives none.
+    states: Arc<Mutex<VecDeque<Result<String, Failure>>>>,
+    /// Where a watch of nothing ends its initial events; `None` if it is refused.
+    reached: Option<u64>,
     pub(super) asked: Arc<Mutex<Vec<String>>>,
     /// Whether silence follows the scripted bytes of a watch, instead of the end of the body.
     falls_silent: bool,
@@ -99,6 +103,15 @@ impl ListWatch for Script {
     async fn list(&self, request: ListRequest) -> Result<Piece, Failure> {
         self.note(format!("list {:?} {:?}", request.not_older_than, request.continue_token));
         self.lists.lock().unwrap().pop_front().map(Piece::ending).ok_or(Failure::Unavailable)
+    }
+
+    async fn state(&self, _: ResourceVersion) -> Result<Option<(StateForm, Piece)>, Failure> {
+        let state = self.states.lock().unwrap().pop_front().transpose()?;
+        Ok(state.map(|body| (StateForm::List, Piece { falls_silent: false, ..self.piece(body) })))
+    }
+
+    async fn watch_nothing(&self) -> Result<Piece, Failure> {
+        self.reached.map(|version| Piece::ending(end(version))).ok_or(Failure::Refused)
     }
 
     /// After the end of the script, upstream has compacted the version.
@@ -281,6 +294,41 @@ async fn asked_after_silence(watch: String) -> Vec<String> {
 async fn a_watch_whose_bookmarks_stay_away_is_opened_anew() {
     assert_eq!(asked_after_silence([end(9), bookmark(10)].concat()).await, ["after 10"]);
     assert!(asked_after_silence(end(9)).await.is_empty(), "this upstream may have none");
+}
+
+/// A fill from a gateway above: that gateway may be filled again, or another one may answer, between both requests.
+#[tokio::test(start_paused = true)]
+async fn a_state_of_another_program_than_its_watch_is_not_used() {
+    const STATE: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},
+        "items":[{"metadata":{"name":"a","namespace":"ns","uid":"u","resourceVersion":"5"}}]}"#;
+    let asked = async |state: Result<&str, Failure>, writers: &[&'static str], servers: &[&'static str]| {
+        let is_followed = state == Ok(STATE);
+        let watches = [String::new(), end(12)].into_iter().skip(usize::from(!is_followed)).map(Ok);
+        let falls_silent = Script::new(&[9], watches);
+        let script = Script { falls_silent: true, reached: Some(9), ..falls_silent };
+        script.states.lock().unwrap().push_back(state.map(|body| body.replace("\n        ", "")));
+        script.writers.lock().unwrap().extend(writers);
+        script.servers.lock().unwrap().extend(servers);
+        run(script).await.1
+    };
+    for (writers, servers, is_used) in [
+        (&["a", "a"][..], &["a"][..], true),
+        (&["a", "b"], &["a"], false),
+        (&["a"], &["a", "a"], false),
+        // An API server has answered both.
+        (&[], &["a", "a"], true),
+        (&[], &["a", "b"], false),
+        (&[], &["a"], false),
+    ] {
+        let expected: &[&str] = if is_used { &["after 9"] } else { &["after 9", "state None"] };
+        assert_eq!(asked(Ok(STATE), writers, servers).await, expected, "{writers:?} {servers:?}");
+    }
+    // What it cannot give is asked for as before.
+    for failure in [Failure::TooLarge, Failure::Refused, Failure::Unavailable] {
+        assert_eq!(asked(Err(failure), &[], &["a"]).await, ["state None"], "{failure:?}");
+    }
+    assert_eq!(asked(Ok("{"), &[], &["a", "a"]).await, ["state None"]);
+    assert_eq!(asked(Ok(&STATE.replace("\"9\"", "\"8\"")), &[], &["a", "a"]).await, ["state None"]);
 }
 
 /// How many fills are tried within 35 s if each fails, and upstream can be used again after that time.

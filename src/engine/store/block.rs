@@ -15,8 +15,10 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::budget::StoreBudget;
 use base::apimachinery::Representation;
 
-/// What separates items, as it is in front of the text of each block.
-const SEPARATOR: &[u8] = b",";
+/// What separates items, in front of the text of each block: an uncompressed `,`.
+pub const SEPARATOR_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
+/// An empty final block (RFC 1951).
+const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 /// More bytes of text than this cannot be in a byte of deflate (RFC 1951: 258 bytes in two bits).
 const DEFLATE_RATIO_MAX: usize = 1032;
 
@@ -200,11 +202,11 @@ impl Block {
         text.into()
     }
 
-    /// The whole text, if it is what the block says of it; nothing of it is kept. Must be called for a block that
-    /// another process has made, before anything of it is read or sent.
-    pub(super) fn verified_text(&self) -> Option<Vec<u8>> {
+    /// The whole text, if it is what the block says of it, and if the blocks can become part of a gzip member; nothing
+    /// of it is kept. Must be called for a block that another process has made, before anything of it is read or sent.
+    pub fn verified_text(&self) -> Option<Vec<u8>> {
         let Deflated { blocks, checksum, length } = &self.deflated;
-        let is_prefix = inflated(blocks.get(..self.prefix)?, SEPARATOR.len())? == SEPARATOR;
+        let is_prefix = *blocks.get(..self.prefix)? == SEPARATOR_BLOCK;
         let (mut text, mut begins) = (Vec::new(), PartEnd { text: 0, packed: self.prefix });
         for ends in &self.parts {
             let packed = blocks.get(begins.packed..ends.packed)?;
@@ -220,17 +222,18 @@ impl Block {
     }
 }
 
-/// The text of blocks that end on a byte boundary, and of which none is final; `None` if they have another, or anything
-/// behind it.
+/// The text of whole blocks that end on a byte boundary, of which none is final; `None` if they are not, or have
+/// another length.
 fn inflated(packed: &[u8], length: usize) -> Option<Vec<u8>> {
     if length / DEFLATE_RATIO_MAX > packed.len() {
         return None;
     }
-    // A byte more, so that the end of the last block is read.
+    // Behind a block that is not whole there is no final one.
+    let packed = [packed, &FINAL_BLOCK].concat();
     let (mut text, mut inflater) = (Vec::with_capacity(length + 1), Decompress::new(false));
-    let status = inflater.decompress_vec(packed, &mut text, FlushDecompress::Sync).ok()?;
+    let status = inflater.decompress_vec(&packed, &mut text, FlushDecompress::Finish).ok()?;
     let is_whole = text.len() == length && inflater.total_in() == packed.len() as u64;
-    (is_whole && status != Status::StreamEnd).then_some(text)
+    (is_whole && status == Status::StreamEnd).then_some(text)
 }
 
 impl fmt::Debug for Block {

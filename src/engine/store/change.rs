@@ -35,6 +35,17 @@ pub enum FrameKind {
     Left,
 }
 
+impl FrameKind {
+    /// The type of the event.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted | Self::Left => "DELETED",
+        }
+    }
+}
+
 /// A change. Frames are made once and shared by all watchers, until nothing but them keeps the text of
 /// the object.
 #[derive(Debug)]

@@ -108,6 +108,11 @@ impl Leaf {
         self.in_block(form).or_else(|| self.deflated.kept(form)?)
     }
 
+    /// Whether a block has all of its objects and nothing else.
+    pub fn is_in_block(&self) -> bool {
+        self.block.get().is_some_and(|block| block.strong_count() > 0)
+    }
+
     fn in_block(&self, form: Representation) -> Option<Deflated> {
         self.block.get()?.upgrade()?.deflated(form).cloned()
     }

@@ -3,7 +3,7 @@
 //!
 //! It consists of records: its head, and runs of objects, each behind a [`RecordHead`], by which bytes that changed are
 //! noticed. What [`unpack`] reads is only checked as far as no position is outside of its block, and no key, version or
-//! field is missing; [`unpack_verified`] reads what others have written.
+//! field is missing; [`crate::encode::unpack_verified`] reads what others have written.
 
 use std::sync::Arc;
 
@@ -210,25 +210,14 @@ pub(crate) fn pack(objects: &[Arc<Object>], block: &Block, positions: &[u32]) ->
 /// # Errors
 /// It is none, or not of that schema.
 pub fn unpack(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPacked> {
-    read(bytes, schema).map(|(_, objects)| objects)
+    unpack_block(bytes, schema).map(|(_, objects)| objects)
 }
 
-/// The same of a run that comes from another process. All of its text is inflated once.
+/// The same, with the block.
 ///
 /// # Errors
-/// It is none, not of that schema, or its text is not what it says.
-pub fn unpack_verified(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>, NotPacked> {
-    let (block, objects) = read(bytes, schema)?;
-    let text = block.verified_text().ok_or(NotPacked)?;
-    let has_its_version = |object: &Arc<Object>| {
-        let (Some((_, at)), digits) = (object.place(), object.version_at()) else { return false };
-        let at = at as usize;
-        text[at + digits.start..at + digits.end] == *object.version.to_string().as_bytes()
-    };
-    objects.iter().all(has_its_version).then_some(objects).ok_or(NotPacked)
-}
-
-fn read(bytes: &[u8], schema: &Schema) -> Result<(Arc<Block>, Vec<Arc<Object>>), NotPacked> {
+/// It is none, or not of that schema.
+pub(crate) fn unpack_block(bytes: &[u8], schema: &Schema) -> Result<(Arc<Block>, Vec<Arc<Object>>), NotPacked> {
     let Run { objects, blocks, checksum, length, prefix, text_ends, packed_ends } =
         Run::decode(bytes).map_err(|_| NotPacked)?;
     let end = |(text, packed): (u32, u32)| PartEnd { text: text as usize, packed: packed as usize };

@@ -1,5 +1,6 @@
 //! A whole collection as it is kept: what another gateway that keeps it in the same format gets instead of a list.
-//! Blocks are sent as they are, so neither side compresses them again.
+//! Blocks are sent as they are, so neither side compresses them again. Of a collection that changes too fast to be kept
+//! in blocks it gets a list.
 
 use std::{mem, sync::Arc, vec};
 
@@ -7,19 +8,25 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use prost::Message as _;
 
-use super::{Body, Read, Unanswered, chunk::PIECE, freshness};
+use super::{Body, Read, Unanswered, freshness};
 use crate::authz::Permit;
 use base::apimachinery::{Freshness, ListOptions, Representation, STATE_FORMAT, Verb, View};
 use engine::{
-    encode::packed,
+    encode::{BLOCK_MAX, packed_run},
     store::{Leaf, PACKED_FORMAT, PackedHead, RecordHead, Schema, Scope},
 };
+
+/// The part of a state that may have to be compressed to be sent: one in that many bytes, or so few.
+const UNPACKED_PART: usize = 4;
+const UNPACKED_FEW: usize = 64 << 10;
 
 /// Records, packed while they are sent: the head of a state, then the runs of each leaf.
 #[derive(Debug)]
 pub struct StateBody {
     head: Bytes,
     leaves: vec::IntoIter<Arc<Leaf>>,
+    /// A leaf that was sent partly, and the number of its next object.
+    begun: Option<(Arc<Leaf>, usize)>,
     schema: Arc<Schema>,
 }
 
@@ -39,16 +46,26 @@ pub(super) async fn state(
         return Ok(None);
     }
     let view = read.instance.view(permit, Verb::List, fields)?;
+    if *view.scope() != Scope::Everything {
+        return Ok(None);
+    }
     let state = freshness::state(&read.instance, &view, *freshness, read.config).await?;
-    let Some(leaves) = state.leaves().filter(|_| *view.scope() == Scope::Everything) else { return Ok(None) };
+    let Some(leaves) = state.leaves().filter(|leaves| are_packed(leaves)) else { return Ok(None) };
     let objects = leaves.iter().map(|leaf| leaf.objects().len()).sum();
     let head = record(&PackedHead::new(state.version(), objects, schema).encode_to_vec()).unwrap_or_default();
-    let body = StateBody { head, leaves: leaves.into_iter(), schema: schema.clone() };
+    let body = StateBody { head, leaves: leaves.into_iter(), begun: None, schema: schema.clone() };
     let mut answer = read.respond(StatusCode::OK, Body::State(Box::new(body)));
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(STATE_FORMAT, HeaderValue::from_static(PACKED_FORMAT));
     Ok(Some(answer))
+}
+
+/// Whether nearly all is in blocks that can be sent.
+fn are_packed(leaves: &[Arc<Leaf>]) -> bool {
+    let bytes = |leaves: &mut dyn Iterator<Item = &Arc<Leaf>>| leaves.map(|leaf| leaf.bytes()).sum::<usize>();
+    let unpacked = bytes(&mut leaves.iter().filter(|leaf| !leaf.is_in_block()));
+    unpacked <= UNPACKED_FEW.max(bytes(&mut leaves.iter()) / UNPACKED_PART)
 }
 
 /// `None` if an object is too large, which none of upstream is.
@@ -58,17 +75,26 @@ fn record(bytes: &[u8]) -> Option<Bytes> {
 
 impl StateBody {
     pub(super) fn own_bytes(&self) -> usize {
-        self.head.len() + size_of_val(self.leaves.as_slice()) + 2 * PIECE
+        let large = |leaf: &&Arc<Leaf>| leaf.bytes() > BLOCK_MAX;
+        let objects = self.leaves.as_slice().iter().filter(large).flat_map(|leaf| leaf.objects());
+        let record_max = objects.map(|object| object.tail_len()).max().unwrap_or_default().max(BLOCK_MAX);
+        self.head.len() + size_of_val(self.leaves.as_slice()) + 2 * record_max
     }
 
-    /// The head, then the records of a leaf at a time. Ends early if one cannot be packed: then fewer objects arrive
-    /// than the head says.
+    /// The head, then a record at a time. Ends early if one cannot be made: then fewer objects arrive than the head
+    /// says.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         if !self.head.is_empty() {
             return Some(mem::take(&mut self.head));
         }
-        let runs = packed(self.leaves.next()?.as_ref(), &self.schema.shape)?;
-        let records: Vec<_> = runs.iter().map(|run| record(run)).collect::<Option<_>>()?;
-        Some(records.concat().into())
+        let (leaf, at) = match self.begun.take() {
+            Some(begun) => begun,
+            None => (self.leaves.next()?, 0),
+        };
+        let (run, next) = packed_run(&leaf, at, &self.schema.shape)?;
+        if next < leaf.objects().len() {
+            self.begun = Some((leaf, next));
+        }
+        record(&run)
     }
 }
