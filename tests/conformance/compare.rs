@@ -92,7 +92,7 @@ fn decoded(answer: &Answer) -> Vec<u8> {
 }
 
 /// Masks the ages of objects in the cells of a Table: `5s`, `3m12s`. Ages in days are kept.
-fn masked_ages(text: &str) -> String {
+pub(crate) fn masked_ages(text: &str) -> String {
     let is_age = |part: &str| {
         let number = part.trim_end_matches(['s', 'm', 'h', 'd', 'y']);
         number.len() < part.len()
@@ -202,7 +202,6 @@ fn comparable_events(rules: Rules, text: &str) -> String {
     let is_timed = |line: &&str| line.starts_with("{\"type\":\"BOOKMARK\"") && !line.contains("initial-events-end");
     let mut lines: Vec<_> = text.lines().filter(|line| !is_timed(line)).map(masked_event).collect();
     if rules.any_order {
-        // The first event of a watch has the columns, whichever event that is.
         lines.iter_mut().for_each(without_columns);
     }
     if rules.any_order {
@@ -211,7 +210,8 @@ fn comparable_events(rules: Rules, text: &str) -> String {
     lines.join("\n")
 }
 
-fn without_columns(line: &mut String) {
+/// The first event of a watch of Tables has the columns, whichever event that is.
+pub(crate) fn without_columns(line: &mut String) {
     if let (Some(from), Some(to)) = (line.find("\"columnDefinitions\":"), line.find(",\"rows\":")) {
         line.replace_range(from..to, "");
     }
@@ -224,7 +224,9 @@ fn masked_event(line: &str) -> String {
     if !line.starts_with("{\"type\":\"BOOKMARK\"") {
         return line.to_owned();
     }
-    let Some(start) = line.find("\"resourceVersion\":\"").map(|at| at + 19) else { return line.to_owned() };
-    let length = line[start..].find('"').unwrap_or_default();
-    format!("{}*{}", &line[..start], &line[start + length..])
+    // A Table has the version once more in its row.
+    let mut parts = line.split("\"resourceVersion\":\"");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let behind = |part: &str| part.find('"').map_or_else(String::new, |end| part[end..].to_owned());
+    parts.fold(first, |text, part| text + "\"resourceVersion\":\"*" + &behind(part))
 }

@@ -45,6 +45,8 @@ impl Event {
 
 /// `namespace/name`
 pub(crate) fn key_of(object: &Value) -> String {
+    // A Table of one row.
+    let object = if object["kind"] == "Table" { &object["rows"][0]["object"] } else { object };
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", text("namespace"), text("name"))
 }

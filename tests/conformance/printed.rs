@@ -24,6 +24,9 @@ const AT_ONCE: usize = 12;
 /// The maximum number of statuses, of some 800, that the server may refuse.
 const REFUSED_MAX: usize = 20;
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+/// A watch-list of the state.
+const STATE: &str =
+    "resourceVersion=0&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 const KUBECTL: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
@@ -71,6 +74,11 @@ const ROWS: &str = "
     = {c}?resourceVersion=0&labelSelector=odd=a | accept: {t}
     = {c}?resourceVersion=0&labelSelector=odd=none | accept: {t}
     ~ {c}?resourceVersion=0&pretty=1 | accept: {t}
+    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {t}
+    ~ {c}?watch=1&{state}&timeoutSeconds=1 | accept: {t}
+    ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=None&labelSelector=odd=none | accept: {t}
+    ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=Object&labelSelector=odd=none | accept: {t}
+    = {p}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=Object | accept: {t}
     = {c}?resourceVersion=0 | accept: {t} | accept-encoding: gzip
     = {c}?resourceVersion=0&includeObject=Object | accept: {t} | accept-encoding: gzip
 ";
@@ -175,6 +183,7 @@ async fn compared(side: &Side, printed: &Printed) -> Result<Tally> {
             ("name", if printed.plural == "pods" { "odd-005".to_owned() } else { name.to_owned() }),
             ("rv", version_of(&newest).to_string()),
             ("t", accept.to_owned()),
+            ("state", STATE.to_owned()),
         ]);
         tally
             .merge(cases::compare_all(cases::table(ROWS, &values)?, &side.server.endpoint, &side.gateway, true).await?);

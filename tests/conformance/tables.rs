@@ -22,6 +22,9 @@ use crate::{
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GROUP: &str = "/apis/conf.example.com/v1";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+/// A watch-list of the state.
+const STATE: &str =
+    "resourceVersion=0&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 const KUBECTL: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
@@ -106,7 +109,12 @@ const ROWS: &str = "
     = {c}?resourceVersion=0 | accept: {t} | user-agent: curl/8
     = {c}?resourceVersion=0 | accept: {t} | accept-encoding: gzip
     = {c}?resourceVersion=0&includeObject=Object&pretty=1 | accept: {t} | accept-encoding: gzip
-    > {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {t}
+    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {t}
+    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=Object | accept: {t}
+    ~ {c}?watch=1&{state}&timeoutSeconds=1 | accept: {t}
+    ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=None&labelSelector=odd=none | accept: {t}
+    ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=Object&labelSelector=odd=none | accept: {t}
+    = {p}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=None&labelSelector=color=red | accept: {t}
 ";
 
 pub(crate) async fn run(side: &Side) -> Result<Tally> {
@@ -263,6 +271,7 @@ async fn compared(side: &Side, plural: &str) -> Result<Tally> {
             ("rv", version.to_string()),
             ("token", token.clone()),
             ("t", accept.to_owned()),
+            ("state", STATE.to_owned()),
         ]);
         rows.extend(cases::table(ROWS, &values)?);
     }

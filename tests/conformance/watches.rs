@@ -9,7 +9,7 @@ use tokio::time::{Duration, Instant};
 use crate::{
     Side,
     client::{Ask, Endpoint, version_of},
-    compare::first_difference,
+    compare::{first_difference, masked_ages, without_columns},
     events::{Event, Events},
     gateway::unique_agent,
     objects,
@@ -31,13 +31,19 @@ struct Subject<'a> {
 }
 
 /// The media types for the placeholders in the rows.
-const FORMS: [(&str, &str); 5] = [
+const FORMS: [(&str, &str); 8] = [
     ("{P}", wire::CONTENT),
     ("{M}", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
     ("{M1}", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"),
     ("{PM}", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    ("{T}", "application/json;as=Table;g=meta.k8s.io;v=v1"),
+    ("{T1}", "application/json;as=Table;g=meta.k8s.io;v=v1beta1"),
+    ("{K}", KUBECTL),
     ("{PM1}", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1"),
 ];
+
+const KUBECTL: &str =
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
 const COMMON: &str = "
     = {c}?resourceVersion=0
@@ -114,6 +120,24 @@ const CURRENT: &str = "
     = {c}?resourceVersion={v} | {P}, application/json
 ";
 
+/// Tables that are printed from memory.
+const TABLES: &str = "
+    = {c}?resourceVersion={v} | {K}
+    = {c}?resourceVersion=0 | {T}
+    = {p}?resourceVersion={v}&labelSelector=app=web | {T1}
+    = {c}?resourceVersion={v}&labelSelector=app!=web&includeObject=None | {T}
+    = {p}?resourceVersion={v}&includeObject=Object | {K}
+    = {c}?resourceVersion={v}&fieldSelector=metadata.name=live-2 | {K}
+";
+
+/// The same with bookmarks.
+const CURRENT_TABLES: &str = "
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan | {T}
+    = {c}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&includeObject=None | {T1}
+    = {p}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&includeObject=Object | {T}
+    = {p}?allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&labelSelector=app=none | {T}
+";
+
 /// The same of what has protobuf.
 const CURRENT_PROTOBUF: &str = "
     = {c}? | {P}
@@ -131,13 +155,13 @@ const SELECTABLE: &str = "
 ";
 
 /// Custom resources on a server with watch-list.
-const CURRENT_CUSTOM: [&str; 3] = [PARTIAL_PROTOBUF, CURRENT, SELECTABLE];
+const CURRENT_CUSTOM: [&str; 5] = [PARTIAL_PROTOBUF, CURRENT, SELECTABLE, TABLES, CURRENT_TABLES];
 
 pub(crate) async fn builtin(side: &Side) -> Result<Tally> {
     let (group, has_watch_list) = ("/api/v1", side.server.has_watch_list);
-    let (mut watches, mut of_widgets) = (vec![PROTOBUF, PARTIAL_PROTOBUF], vec![CUSTOM_OF_OLD_SERVERS]);
+    let (mut watches, mut of_widgets) = (vec![PROTOBUF, PARTIAL_PROTOBUF, TABLES], vec![CUSTOM_OF_OLD_SERVERS]);
     if has_watch_list {
-        watches.extend([CURRENT, CURRENT_PROTOBUF]);
+        watches.extend([CURRENT, CURRENT_PROTOBUF, CURRENT_TABLES]);
         of_widgets = CURRENT_CUSTOM.to_vec();
     }
     let of_pods = [&*watches, &[PODS]].concat();
@@ -302,7 +326,18 @@ impl Streams<'_> {
             let kept = events.iter().filter(|event| !event.is_timed());
             let (mut first, later): (Vec<_>, Vec<_>) = kept.partition(|event| any_order && event.version <= initial);
             first.sort_by_key(|event| event.key());
-            let line = |event: &&Event| if event.kind == "BOOKMARK" { "BOOKMARK" } else { &event.line }.to_owned();
+            let is_table = self.row.contains("as=Table");
+            let line = |event: &&Event| match &*event.kind {
+                "BOOKMARK" => "BOOKMARK".to_owned(),
+                _ if is_table => {
+                    let mut line = masked_ages(&event.line);
+                    if any_order {
+                        without_columns(&mut line);
+                    }
+                    line
+                }
+                _ => event.line.clone(),
+            };
             first.iter().chain(&later).map(line).collect::<Vec<_>>().join("\n")
         };
         let (expected, actual) = (text(&self.direct), text(&self.gateway));

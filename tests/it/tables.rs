@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::future::join_all;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use kube_fanout::{
@@ -9,10 +10,10 @@ use kube_fanout::{
     config::MostRecentReads,
     sim::{Refusal, Sim},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    harness::{Answer, Route, World, passing, until, upstream::pod},
+    harness::{Answer, Route, World, passing, until, upstream::pod, within},
     reads::{definition, widget},
 };
 
@@ -97,7 +98,6 @@ async fn tables_of_custom_resources_come_from_memory() {
             "representation",
         ),
         (WIDGETS.to_owned(), "most_recent"),
-        (format!("{WIDGETS}?watch=1&resourceVersion={version}&timeoutSeconds=1"), "representation"),
     ] {
         assert_same(&world, &path, TABLE, &forwarded(reason)).await;
     }
@@ -195,15 +195,18 @@ async fn most_recent_tables_come_from_memory_once_it_is_proven() {
     }
 }
 
+fn config_map(name: &str, keys: usize) -> Value {
+    let data: BTreeMap<_, _> = (0..keys).map(|key| (format!("k{key}"), "<v>")).collect();
+    let metadata = json!({"name": name, "namespace": "default"});
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data,
+        "binaryData": {"b": "AAAA"}})
+}
+
 /// A world with config maps, whose Tables the embedded server prints as a real one does.
 async fn with_config_maps() -> World {
     let sim = Sim::new();
     for number in 0..7 {
-        let data: BTreeMap<_, _> = (0..number).map(|key| (format!("k{key}"), "<v>")).collect();
-        let metadata = json!({"name": format!("cm-{number}"), "namespace": "default"});
-        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata,
-            "data": data, "binaryData": {"b": "AAAA"}});
-        sim.create(object).unwrap();
+        sim.create(config_map(&format!("cm-{number}"), number)).unwrap();
     }
     let world = World::start_with(sim, |_| {}).await;
     world.gateway.warm("/api/v1/configmaps").await;
@@ -280,17 +283,102 @@ async fn built_in_columns_that_upstream_does_not_print_are_asked_for_once() {
     assert_eq!(world.sim.counts().requests("list", "services"), before + 1);
 }
 
+/// Creates, changes, moves out of a selector, deletes: returns the version before that.
+fn change(world: &World, resource: &GroupResource, new: Value, changed: &str, deleted: &str) -> u64 {
+    let before = world.sim.revision();
+    world.sim.create(new).unwrap();
+    for label in ["1", "0"] {
+        world.sim.modify(resource, changed, |object| object["metadata"]["labels"]["odd"] = label.into()).unwrap();
+    }
+    world.sim.delete(resource, deleted).unwrap();
+    before
+}
+
+#[tokio::test]
+async fn watches_of_custom_resources_tables_come_from_memory() {
+    let world = with_widgets(3).await;
+    let resource = GroupResource { group: "example.com".into(), resource: "widgets".into() };
+    let from = change(&world, &resource, widget("new", "<&>"), "default/w-000", "default/w-001");
+    assert_watches_are_same(&world, WIDGETS, from).await;
+}
+
+#[tokio::test]
+async fn watches_of_built_in_resources_tables_come_from_memory() {
+    let world = with_config_maps().await;
+    let from = change(&world, &config_maps(), config_map("new", 2), "default/cm-1", "default/cm-2");
+    assert_watches_are_same(&world, "/api/v1/configmaps", from).await;
+}
+
+/// Watches of a second from that version on, or from the state.
+async fn assert_watches_are_same(world: &World, collection: &str, from: u64) {
+    world.gateway.reach(collection, world.sim.revision()).await;
+    for start in [
+        format!("resourceVersion={from}"),
+        format!("resourceVersion={from}&labelSelector=odd%3D1"),
+        format!("resourceVersion={from}&includeObject=None"),
+        format!("resourceVersion={from}&labelSelector=odd%3D1&includeObject=Object"),
+        "resourceVersion=0".to_owned(),
+        "resourceVersion=0&includeObject=Object".to_owned(),
+        format!("{STATE}&resourceVersion=0"),
+        format!("{STATE}&resourceVersion=0&includeObject=None"),
+        format!("{STATE}&resourceVersion=0&includeObject=Object"),
+        format!("{STATE}&resourceVersion=0&labelSelector=odd%3D7"),
+    ] {
+        let accept = if start.len() % 2 == 0 { KUBECTL } else { "application/json;as=Table;v=v1beta1;g=meta.k8s.io" };
+        let path = format!("{collection}?watch=1&timeoutSeconds=1&{start}");
+        assert_same(world, &path, accept, &Route::Served).await;
+    }
+    let path = format!("{collection}?watch=1&timeoutSeconds=1&resourceVersion=0&includeObject=Some");
+    assert_same(world, &path, TABLE, &forwarded("invalid_options")).await;
+}
+
+const STATE: &str = "allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+
+/// `kubectl get -w`, by many people.
+#[tokio::test]
+async fn many_watches_of_tables_are_one_upstream() {
+    let world = with_config_maps().await;
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={}", world.sim.revision());
+    let accept = [("accept", KUBECTL)];
+    let mut watches = join_all((0..20).map(|_| world.client().watch_with(&path, &accept))).await;
+    for number in [10, 11] {
+        world.sim.create(config_map(&format!("cm-{number}"), number)).unwrap();
+        let name = format!("\"cells\":[\"cm-{number}\",{}", number + 1);
+        for watch in &mut watches {
+            let event = within("a row", watch.line()).await.unwrap().unwrap();
+            let has_columns = event.contains("\"columnDefinitions\":[");
+            assert!(event.contains(&name) && has_columns == (number == 10), "{event}");
+        }
+    }
+    assert_eq!(world.sim.counts().open_watches("configmaps"), 1);
+}
+
+/// What is not certain is the API server's to say: the watch ends, and the next one is forwarded.
+#[tokio::test]
+async fn a_watch_ends_at_an_object_that_cannot_be_printed() {
+    let world = with_config_maps().await;
+    let from = world.sim.revision();
+    let path = format!("/api/v1/configmaps?watch=1&resourceVersion={from}");
+    let accept = [("accept", TABLE)];
+    let watch = world.client().watch_with(&path, &accept).await;
+    world.sim.modify(&config_maps(), "default/cm-3", |object| object["data"] = "odd".into()).unwrap();
+    assert_eq!(within("its end", watch.rest()).await, (String::new(), Route::Served));
+    let path = format!("{path}&timeoutSeconds=1");
+    let again = world.client().request("GET", &path, &accept, Default::default()).await;
+    assert_eq!(again.route, forwarded("unprintable"), "{}", again.text());
+    assert!(again.text().contains("\"cm-3\""), "{}", again.text());
+}
+
 #[tokio::test]
 async fn tables_of_resources_without_a_printer_start_no_cache() {
     let world = World::start().await;
     world.sim.create(pod("default", "a", "x")).unwrap();
     for path in [
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?resourceVersion=0",
-        "/api/v1/pods?watch=1&resourceVersion=1&timeoutSeconds=1",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?watch=1&resourceVersion=1&timeoutSeconds=1",
     ] {
         assert_same(&world, path, TABLE, &forwarded("representation")).await;
     }
-    let counts = world.sim.counts();
-    assert_eq!(counts.requests("watch", "customresourcedefinitions.apiextensions.k8s.io"), 0);
-    assert_eq!(counts.requests("list", "pods"), 0);
+    // The second request, here and at the API server itself.
+    assert_eq!(world.sim.counts().requests("watch", "customresourcedefinitions.apiextensions.k8s.io"), 2);
 }

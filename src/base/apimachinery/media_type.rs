@@ -160,7 +160,7 @@ impl<'a> Clause<'a> {
         };
         let view = match self.parameter("as") {
             None => View::Whole,
-            Some("Table") => self.table(encoding, kind)?,
+            Some("Table") => self.table(encoding)?,
             Some(_) => self.partial(kind)?,
         };
         let is_watch = kind == ResponseKind::Watch;
@@ -184,9 +184,9 @@ impl<'a> Clause<'a> {
         (self.parameter("as")? == name).then(|| self.meta_version().map(View::Partial))?
     }
 
-    /// Tables exist in JSON only. Tables of watches are not made here.
-    fn table(&self, encoding: Encoding, kind: ResponseKind) -> Option<View> {
-        (encoding == Encoding::Json && kind != ResponseKind::Watch).then(|| self.meta_version().map(View::Table))?
+    /// Tables exist in JSON only.
+    fn table(&self, encoding: Encoding) -> Option<View> {
+        (encoding == Encoding::Json).then(|| self.meta_version().map(View::Table))?
     }
 
     fn meta_version(&self) -> Option<MetaVersion> {

@@ -3,6 +3,7 @@
 
 mod bookmark;
 mod compress;
+mod event_form;
 mod form;
 mod frame;
 mod gzip;
@@ -13,7 +14,8 @@ pub mod protobuf;
 pub mod table;
 
 pub use bookmark::{BookmarkTemplate, InvalidBookmark, JsonBookmark};
-pub use compress::{Settled, compress, packed};
+pub use compress::{BLOCK_MAX, Settled, compress, packed, packed_run, unpack_verified};
+pub use event_form::EventForm;
 pub use form::{Form, LeafChunk};
 pub use frame::{added_len, error_event, frame, put_added};
 pub use gzip::{GzipMember, GzipStream, deflated_items, stored};

@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst},
     },
     task::Waker,
+    time::Duration,
 };
 
 use futures_util::task::AtomicWaker;
@@ -226,6 +227,11 @@ impl Subscription {
         self
     }
 
+    /// How long the watch has been open.
+    pub(super) fn open_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.seat.since)
+    }
+
     /// Sets what is woken. Must be called before the pending changes are read, or a wake-up is lost.
     pub fn register(&self, waker: &Waker) {
         self.seat.waker.register(waker);
@@ -305,7 +311,7 @@ mod tests {
     #[test]
     fn a_watcher_that_takes_no_changes_falls_behind() {
         let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
-        let limits = HistoryLimits { age: std::time::Duration::from_secs(300), bytes: 4 << 20 };
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
         let first = ResourceVersion::new(1).expect("not zero");
         let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), first, limits);
         let (hub, top_clients) = (Hub::new(FIRST_CHANGE, Spread::default()), TopClients::default());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    encode::{Form, partial::NotPartial},
+    encode::{EventForm, partial::NotPartial},
     store::{Extract, Predicate, Thaw},
 };
 use base::{apimachinery::ResourceVersion, fairness::ClientByteBudget};
@@ -69,8 +69,9 @@ impl InitialEvents {
     pub(super) fn next(
         &mut self,
         now: Instant,
+        open_for: Duration,
         predicate: &Predicate,
-        form: &Form,
+        form: &mut EventForm,
         room: &ClientByteBudget,
     ) -> Result<Next, NotPartial> {
         if let Some(Waiting { retry_at, .. }) = self.waiting
@@ -85,11 +86,7 @@ impl InitialEvents {
         let mut left = predicate.objects_at_once();
         for (key, selected) in self.state.examine(&self.prefix, &self.from, predicate).take(left) {
             if let Some(object) = selected {
-                // Metadata may have to be made to know its length.
-                if matches!(form, Form::Partial(..)) {
-                    object.thaw(&mut self.thaw);
-                }
-                let added = form.added_len(object)?;
+                let added = form.added_len(object, &mut self.thaw)?;
                 if piece.len() == BATCH || !piece.is_empty() && length + added > PIECE {
                     break;
                 }
@@ -116,7 +113,7 @@ impl InitialEvents {
         let mut events = Vec::with_capacity(length);
         for object in piece {
             object.thaw(&mut self.thaw);
-            form.put_added(object, &mut events)?;
+            form.put_added(object, open_for, &mut events)?;
         }
         self.from = next;
         Ok(Next::Events(room.holding(events), count))

@@ -1,4 +1,5 @@
-//! The Table of one object or of a list (read-path 6): all rows are made once before the first one is sent.
+//! The Table of one object or of a list (read-path 6), of which all rows are made once before the first one is sent,
+//! and those of a watch (read-path 3.8).
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -12,8 +13,8 @@ use super::{
 use base::apimachinery::{Encoding, GroupVersionResource, IncludeObject, MetaVersion, Representation, View};
 use engine::{
     encode::{
-        Form, ListPosition,
-        table::{self, Columns, Release, Rows},
+        EventForm, Form, ListPosition,
+        table::{self, Columns, Release, Rows, TableEvents},
     },
     store::{Page, Thaw},
 };
@@ -55,6 +56,18 @@ impl Table {
             IncludeObject::Object => form(View::Whole),
         };
         Ok(Self { version, object })
+    }
+
+    /// The events of a watch of that Table. Asks upstream whether its columns are still those of the resource.
+    pub(super) async fn events(self, read: &Read<'_>) -> Result<EventForm, ForwardReason> {
+        let Self { version, object } = self;
+        let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
+        let representation = Representation { encoding: Encoding::Json, view: View::Partial(version) };
+        let metadata =
+            Form::new(representation, &read.instance.schema().shape, &read.instance.resource.group_resource());
+        let metadata = metadata.ok_or(ForwardReason::Representation)?;
+        let events = TableEvents::new(columns, version, object, metadata, Timestamp::now());
+        Ok(EventForm::Table(Box::new(events)))
     }
 
     /// The Table of these objects. Asks upstream whether its columns are still those of the resource.

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     Body, Downstream, ForwardReason, Read,
     freshness::{is_not_old, newest, state},
+    response_head::Writer,
     watch_body::WatchBody,
 };
 use crate::{authz::Permit, cacher::Instance};
@@ -16,7 +17,7 @@ use base::{
     config::{MostRecentWatch, ReadsConfig},
 };
 use engine::{
-    encode::Form,
+    encode::EventForm,
     fanout::{Bookmarks, Interest, Session, SessionOptions, Start, Template},
     store::{Expired, Predicate, View},
 };
@@ -33,14 +34,18 @@ struct Wanted<'a> {
     options: &'a WatchOptions,
     view: View,
     predicate: Predicate,
-    form: Form,
+    form: EventForm,
     bookmarks: Option<Bookmarks>,
 }
 
 /// Answers a watch. If history does not reach back to its version, the watch is forwarded: upstream may still know the
 /// changes after it, and a 410 from the gateway would cost upstream a list.
 pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> Result<Response<Body>, ForwardReason> {
-    let wanted = Wanted::of(read, options, &permit)?;
+    let form = match Writer::of(read)? {
+        Writer::Objects(form) => EventForm::Objects(form),
+        Writer::Table(table) => table.events(read).await?,
+    };
+    let wanted = Wanted::of(read, options, &permit, form)?;
     let view = &wanted.view;
     let after = start(view, &read.instance, wanted.options.start, read.config).await?;
     let first = match after {
@@ -56,7 +61,12 @@ pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> R
 }
 
 impl<'a> Wanted<'a> {
-    fn of(read: &Read<'_>, options: &'a WatchOptions, permit: &Permit) -> Result<Self, ForwardReason> {
+    fn of(
+        read: &Read<'_>,
+        options: &'a WatchOptions,
+        permit: &Permit,
+        mut form: EventForm,
+    ) -> Result<Self, ForwardReason> {
         let instance = &read.instance;
         if options.asked_send_initial_events && !instance.has_watch_list() {
             return Err(ForwardReason::NoWatchList);
@@ -66,8 +76,7 @@ impl<'a> Wanted<'a> {
         }
         let view = instance.view(permit, Verb::Watch, &options.fields)?;
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
-        let form = read.form()?;
-        let bookmarks = bookmarks(instance, options, &form)?;
+        let bookmarks = bookmarks(instance, options, &mut form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
     }
 
@@ -115,14 +124,19 @@ fn has_bookmark(bookmarks: Option<&Bookmarks>) -> bool {
     bookmarks.is_some_and(|bookmarks| matches!(bookmarks.template, Template::Known(_)))
 }
 
-fn bookmarks(instance: &Instance, options: &WatchOptions, form: &Form) -> Result<Option<Bookmarks>, ForwardReason> {
+fn bookmarks(
+    instance: &Instance,
+    options: &WatchOptions,
+    form: &mut EventForm,
+) -> Result<Option<Bookmarks>, ForwardReason> {
     let initial_events_end = options.initial_events_end && instance.has_watch_list();
     if !options.bookmarks {
         return Ok(None);
     }
     let template = match instance.bookmark().get() {
         Some(template) => {
-            Template::Known(Arc::new(form.bookmark(template).map_err(|_| ForwardReason::Representation)?))
+            let template = form.bookmark(template, instance.schema());
+            Template::Known(Arc::new(template.map_err(|_| ForwardReason::Representation)?))
         }
         None if initial_events_end => return Err(ForwardReason::NoBookmark),
         None => Template::Awaited(instance.bookmark().clone()),

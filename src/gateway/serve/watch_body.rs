@@ -98,6 +98,10 @@ impl WatchBody {
                     }
                 }
                 Step::End(cause) => {
+                    // The client's next watch is forwarded.
+                    if cause == EndCause::Unencodable && self.session.sends_tables() {
+                        self.instance.gave_up_table();
+                    }
                     self.cause = cause;
                     return Poll::Ready(None);
                 }

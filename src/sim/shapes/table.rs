@@ -45,7 +45,8 @@ impl TableFormat {
     /// The Table in a bookmark event.
     pub(crate) fn bookmark(self, definition: &Definition, object: &Value, revision: u64, first: bool) -> Vec<u8> {
         let initial_end = object["metadata"].get("annotations").is_some();
-        let include = if initial_end { IncludeObject::Metadata } else { self.include };
+        let is_forced = initial_end && matches!(self.include, IncludeObject::None);
+        let include = if is_forced { IncludeObject::Metadata } else { self.include };
         let row = Self { include, ..self }.row(definition, object);
         self.table(&format!(r#"{{"resourceVersion":"{revision}"}}"#), first.then(|| columns(definition)), vec![row])
     }
@@ -101,7 +102,9 @@ fn cells(definition: &Definition, object: &Value) -> Value {
         return json!([name, values("/data") + values("/binaryData"), age]);
     }
     if !is_pods(definition) {
-        return json!([name, age]);
+        // A bookmark of a custom resource has no time of creation.
+        let is_missing = definition.custom && text("/metadata/creationTimestamp").is_empty();
+        return if is_missing { json!([name, null]) } else { json!([name, age]) };
     }
     let or_none = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
     let statuses = || object.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();

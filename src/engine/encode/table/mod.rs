@@ -6,6 +6,7 @@
 
 mod built_in;
 mod cell;
+mod events;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use serde_json::value::RawValue;
 
 use built_in::Printer;
 pub use built_in::{Release, has_printer};
+pub use events::TableEvents;
 
 use super::{Form, ListPosition};
 use crate::store::Object;
@@ -202,8 +204,24 @@ impl Rows {
 
     /// Appends an object's row.
     pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
+        out.push(b'{');
+        self.put_cells(object, out)?;
+        out.extend_from_slice(b",\"object\":");
+        match &self.object {
+            None => out.extend_from_slice(b"null"),
+            Some(form) => {
+                let object = form.object(object).map_err(|_| Unprintable)?;
+                out.extend_from_slice(object.strip_suffix(b"\n").unwrap_or(&object));
+            }
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
+    /// Appends the members of a row in front of its object.
+    fn put_cells(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
         let tail = object.tail();
-        out.extend_from_slice(b"{\"cells\":[");
+        out.extend_from_slice(b"\"cells\":[");
         write_string(out, object.key.name());
         match &self.columns.cells {
             Cells::Paths(columns) => {
@@ -223,15 +241,6 @@ impl Rows {
                 }
             }
         }
-        out.extend_from_slice(b",\"object\":");
-        match &self.object {
-            None => out.extend_from_slice(b"null"),
-            Some(form) => {
-                let object = form.object(object).map_err(|_| Unprintable)?;
-                out.extend_from_slice(object.strip_suffix(b"\n").unwrap_or(&object));
-            }
-        }
-        out.push(b'}');
         Ok(())
     }
 }

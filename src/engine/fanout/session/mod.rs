@@ -16,16 +16,14 @@ use super::{
     initial::{InitialEvents, Next},
 };
 use crate::{
-    encode::{self, BookmarkTemplate, Form, partial::NotPartial},
-    store::{Backlog, Change, Extract, FrameKind, Gap, Predicate, Thaw, View},
+    encode::{self, BookmarkTemplate, EventForm, partial::NotPartial},
+    store::{Backlog, Change, Extract, FrameKind, Gap, Predicate, Schema, Thaw, View},
 };
 use base::{
     apimachinery::{ResourceVersion, Status},
     fairness::ClientByteBudget,
 };
 
-/// The number of changes taken from history at a time.
-const BATCH: usize = 64;
 /// Small events are joined into pieces of at most this many bytes. With its framing, such a piece fits into one TLS
 /// record.
 const PIECE: usize = 16_000;
@@ -61,7 +59,7 @@ pub enum Start {
 #[derive(Debug)]
 pub struct SessionOptions {
     pub predicate: Predicate,
-    pub form: Form,
+    pub form: EventForm,
     /// Room for the copies that are made for this watch alone.
     pub room: ClientByteBudget,
     /// `None` if the client allows none.
@@ -88,11 +86,11 @@ pub enum Template {
 }
 
 impl Template {
-    fn known(&mut self, form: &Form) -> Result<Option<&BookmarkTemplate>, NotPartial> {
+    fn known(&mut self, form: &mut EventForm, schema: &Schema) -> Result<Option<&BookmarkTemplate>, NotPartial> {
         if let Self::Awaited(awaited) = self
             && let Some(template) = awaited.get()
         {
-            *self = Self::Known(Arc::new(form.bookmark(template)?));
+            *self = Self::Known(Arc::new(form.bookmark(template, schema)?));
         }
         Ok(match self {
             Self::Known(template) => Some(template),
@@ -118,7 +116,7 @@ pub struct Session {
     view: View,
     subscription: Subscription,
     predicate: Predicate,
-    form: Form,
+    form: EventForm,
     room: ClientByteBudget,
     /// Boxed, and dropped once all are sent: most watches spend most of their time without initial events.
     initial: Option<Box<Initial>>,
@@ -203,7 +201,7 @@ impl Session {
     pub fn ending_at_bridge_behind(mut self, crossed: Option<ResourceVersion>) -> Self {
         self.crosses_until = Some(self.baseline);
         if let (Some(to), Some(Bookmarks { template: Template::Known(template), .. })) = (crossed, &self.bookmarks) {
-            self.ready.push_back(template.initial_events_end(to));
+            self.ready.push_back(self.form.initial_events_end(template, to));
             (self.crosses_until, self.bridging_to) = (Some(to), Some(to));
         }
         self
@@ -228,6 +226,11 @@ impl Session {
     /// Bytes that the watch holds for itself while it is open: its selectors, which the client chose.
     pub fn own_bytes(&self) -> usize {
         self.predicate.own_bytes()
+    }
+
+    /// Whether its events are Tables.
+    pub fn sends_tables(&self) -> bool {
+        matches!(self.form, EventForm::Table(_))
     }
 
     /// The number of events in the last [`Step::Send`], bookmarks included.
@@ -270,7 +273,7 @@ impl Session {
                     None => return self.idle(now),
                 }
             }
-            let Some(backlog) = self.view.backlog(self.next, BATCH) else {
+            let Some(backlog) = self.view.backlog(self.next, self.form.changes_at_once()) else {
                 return Step::End(EndCause::Lagged);
             };
             // The store is bridged before `Hub::bridged` notifies the watcher, so a gap may be met here first.
@@ -279,7 +282,7 @@ impl Session {
             if gaps.any(|gap| ends_at(gap) || gap.contains(self.baseline)) {
                 return Step::End(EndCause::Relisted);
             }
-            if let Err(NotPartial) = self.take(&backlog) {
+            if let Err(NotPartial) = self.take(&backlog, now) {
                 return Step::End(EndCause::Unencodable);
             }
             if self.behind && self.ready.is_empty() {
@@ -308,7 +311,7 @@ impl Session {
         let (known, next) = (self.baseline, self.view.progress());
         let status = Status::expired_watch(known, next);
         self.sent = 1;
-        Step::Send(encode::error_event(&status.to_json(), self.form.representation().encoding))
+        Step::Send(encode::error_event(&status.to_json(), self.form.encoding()))
     }
 
     /// The next initial events, or the bookmark after them; `None` when all were sent.
@@ -316,7 +319,8 @@ impl Session {
         let Some(initial) = &mut self.initial else { return Ok(None) };
         let is_kept = now < initial.kept_until;
         let ends = if is_kept { None } else { why_outlived(&self.view, &self.subscription) };
-        match (initial.events.next(now, &self.predicate, &self.form, &self.room)?, ends) {
+        let open_for = self.subscription.open_for(now);
+        match (initial.events.next(now, open_for, &self.predicate, &mut self.form, &self.room)?, ends) {
             (Next::Nothing, _) => {}
             (_, Some(cause)) => return Ok(Some(Step::End(cause))),
             (Next::Events(events, count), None) => {
@@ -333,7 +337,8 @@ impl Session {
         let Some(bookmarks) = self.bookmarks.as_mut().filter(|bookmarks| bookmarks.initial_events_end) else {
             return Ok(None);
         };
-        Ok(bookmarks.template.known(&self.form)?.map(|template| Step::Send(template.initial_events_end(version))))
+        let template = bookmarks.template.known(&mut self.form, self.view.schema())?;
+        Ok(template.map(|template| Step::Send(self.form.initial_events_end(template, version))))
     }
 
     /// The next frame, joined with the following ones that fit into one piece: a watcher that has many frames ready
@@ -358,13 +363,13 @@ impl Session {
         Some(room.holding(piece))
     }
 
-    fn take(&mut self, backlog: &Backlog) -> Result<(), NotPartial> {
-        let mut thaw = Thaw::default();
+    fn take(&mut self, backlog: &Backlog, now: Instant) -> Result<(), NotPartial> {
+        let (mut thaw, open_for) = (Thaw::default(), self.subscription.open_for(now));
         for change in &backlog.changes {
             if change.known_at() > self.baseline
                 && let Some(kind) = self.frame_kind(change)
             {
-                self.ready.push_back(self.form.frame(change, kind, &mut thaw)?);
+                self.ready.push_back(self.form.frame(change, kind, open_for, &mut thaw)?);
             }
         }
         self.next = backlog.next;
@@ -390,7 +395,7 @@ impl Session {
         let Some(bookmarks) = &mut self.bookmarks else { return Step::Wait(self.deadline) };
         if let (Some(to), Template::Known(template)) = (self.bridging_to.take(), &bookmarks.template) {
             self.sent = 1;
-            return Step::Send(template.event(to));
+            return Step::Send(self.form.bookmark_event(template, to));
         }
         let is_due = now >= self.bookmark_at;
         if !is_due && !self.owes_bookmark {
@@ -415,11 +420,11 @@ impl Session {
         }
         self.next = self.next.max(next);
         (self.bookmark_at, self.owes_bookmark) = (next_at, false);
-        match bookmarks.template.known(&self.form) {
+        match bookmarks.template.known(&mut self.form, self.view.schema()) {
             // A bookmark whose version the client already has is not sent (read-path 3.4).
             Ok(Some(template)) if version > self.baseline => {
                 self.sent = 1;
-                Step::Send(template.event(version))
+                Step::Send(self.form.bookmark_event(template, version))
             }
             Ok(_) => Step::Wait(self.bookmark_at.min(self.deadline)),
             Err(NotPartial) => Step::End(EndCause::Unencodable),

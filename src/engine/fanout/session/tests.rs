@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    encode::JsonBookmark,
+    encode::{Form, JsonBookmark},
     fanout::{Hub, Interest},
     store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Scope, Shape, Writer},
 };
@@ -19,7 +19,7 @@ fn room(bytes: u64) -> ClientByteBudget {
 /// Everything, whole and without bookmarks, for a minute.
 fn everything(schema: &Schema, room: ClientByteBudget) -> SessionOptions {
     let predicate = Predicate::new(LabelSelector::default(), &FieldSelector::default(), schema).unwrap();
-    let form = Form::Whole(schema.shape.clone());
+    let form = EventForm::Objects(Form::Whole(schema.shape.clone()));
     SessionOptions { predicate, form, room, bookmarks: None, timeout: Duration::from_secs(60) }
 }
 
@@ -190,7 +190,7 @@ fn a_watch_that_finds_nothing_gives_way_to_other_tasks() {
         let change = writer.apply(ChangeKind::Modified, object, Bytes::from_static(b"line\n")).unwrap();
         hub.announce(&change, [None, None]);
     }
-    assert_eq!(units(), (1000 / BATCH, true));
+    assert_eq!(units(), (1000 / 64, true));
 }
 
 /// Events that are small, and costly to find.
