@@ -9,7 +9,7 @@ use std::{hint::black_box, sync::Arc, task::Waker, time::Duration};
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use kube_fanout::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
-use kube_fanout::encode::Form;
+use kube_fanout::encode::{EventForm, Form};
 use kube_fanout::fairness::ByteBudget;
 use kube_fanout::fanout::{Hub, Interest, Session, SessionOptions, Start, Step};
 use kube_fanout::lifecycle::Spread;
@@ -90,6 +90,7 @@ impl Collection {
         let form = Form::Whole(self.reader.schema().shape.clone());
         let (start, now) = (Start::After(snapshot.version()), Instant::now());
         let room = ByteBudget::new(u64::MAX, u64::MAX).of(None);
+        let form = EventForm::Objects(form);
         let options = SessionOptions { predicate, form, room, bookmarks: None, timeout: Duration::from_secs(3600) };
         let view = View::new(self.reader.clone(), Scope::Everything);
         let mut session = Session::new(view, subscription, options, start, now);

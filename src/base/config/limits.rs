@@ -59,8 +59,8 @@ impl LimitsConfig {
         let most = if fields.describes() { *CONNECTIONS.end() } else { all };
         let form = Number(*CONNECTIONS.start()..=most);
         fields.derived("connectionsPerAddress", text, &mut self.connections_per_address, &form, each);
-        let text = "a quarter of the concurrent requests upstream at most; in `delegated` mode. Forwarded watches \
-                    (such as `kubectl get -w`), `exec`, `logs -f` and the like count as long as they last";
+        let text = "a quarter of the concurrent requests upstream at most; in `delegated` mode. Forwarded watches, \
+                    `exec`, `logs -f` and the like count as long as they last";
         let form = Number(FORWARDED_PER_CLIENT);
         fields.value("forwardedPerClient", about(text), &mut self.forwarded_per_client, &form);
         let text = "watches from memory; in `delegated` mode";

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, header::USER_AGENT};
 use http_body_util::{BodyExt, Collected, Limited};
 use tokio::time::timeout;
 
@@ -18,6 +18,9 @@ use base::apimachinery::Status;
 
 /// The gateway's own requests (one watch for each cache, proofs, discovery): 2,000 at once.
 const OWN: PoolSettings = PoolSettings { choice: Choice::OneVersion, ..PoolSettings::own("upstream_own_requests", 20) };
+
+/// How the gateway calls itself: in the API server's audit log, and in the status of a gateway above.
+pub(super) const AGENT: HeaderValue = HeaderValue::from_static(concat!("kube-fanout/", env!("CARGO_PKG_VERSION")));
 
 /// Bytes of a refusal that are read, and how long its body may take.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -40,8 +43,9 @@ impl OwnRequests {
     ///
     /// # Errors
     /// There is no answer.
-    pub async fn send(&self, request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
+    pub async fn send(&self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, SendError> {
         let (target, path) = (&self.target, request.uri().path().to_owned());
+        request.headers_mut().insert(USER_AGENT, AGENT);
         let answer = delivery::deliver(target, &[&self.pool], None, request).await?;
         if !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             target.health.allowed(target, &path);

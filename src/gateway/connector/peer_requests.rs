@@ -7,6 +7,7 @@ use super::{
     RequestBody, ResponseBody, SendError,
     access::Access,
     dialer::Protocols,
+    own_requests::AGENT,
     pool::{NoPlace, Pool, PoolSettings},
     target::{InvalidTarget, Target},
     via,
@@ -43,6 +44,7 @@ impl PeerRequests {
         head.uri = self.target.join(&head.uri).map_err(|InvalidTarget| SendError::InvalidTarget)?;
         head.version = Version::HTTP_11;
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        head.headers.insert(header::USER_AGENT, AGENT);
         via::add(&mut head.headers);
         let (transport, slot) = self.pool.admit(None).map_err(|why| match why {
             NoPlace::Saturated => SendError::Saturated,
