@@ -109,12 +109,12 @@ const ROWS: &str = "
     = {c}?resourceVersion=0 | accept: {t} | user-agent: curl/8
     = {c}?resourceVersion=0 | accept: {t} | accept-encoding: gzip
     = {c}?resourceVersion=0&includeObject=Object&pretty=1 | accept: {t} | accept-encoding: gzip
-    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {t}
-    = {c}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=Object | accept: {t}
+    ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1 | accept: {t}
+    ~ {c}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=Object | accept: {t}
     ~ {c}?watch=1&{state}&timeoutSeconds=1 | accept: {t}
     ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=None&labelSelector=odd=none | accept: {t}
     ~ {p}?watch=1&{state}&timeoutSeconds=1&includeObject=Object&labelSelector=odd=none | accept: {t}
-    = {p}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=None&labelSelector=color=red | accept: {t}
+    ~ {p}?watch=1&resourceVersion=0&timeoutSeconds=1&includeObject=None&labelSelector=color=red | accept: {t}
 ";
 
 pub(crate) async fn run(side: &Side) -> Result<Tally> {

@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_served_except_to_watches() {
+    fn tables_are_served_to_watches_too() {
         let table = |version| Representation { encoding: Encoding::Json, view: View::Table(version) };
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,\
                        application/json";
         let all = [table(MetaVersion::V1), table(MetaVersion::V1beta1), Representation::JSON];
         assert_eq!(forms(&[kubectl], ResponseKind::Object), all);
         assert_eq!(forms(&[kubectl], ResponseKind::List), all);
-        assert_eq!(forms(&[kubectl], ResponseKind::Watch), []);
+        assert_eq!(forms(&[kubectl], ResponseKind::Watch), all);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use super::{BookmarkTemplate, Form, partial::NotPartial, table::TableEvents};
 use crate::store::{Change, FrameKind, Object, Schema, Thaw};
@@ -10,8 +11,8 @@ use base::apimachinery::{Encoding, ResourceVersion};
 
 /// The number of changes that are taken from history at a time: their frames are made once for all watchers.
 const CHANGES_AT_ONCE: usize = 64;
-/// The same for Tables, whose rows are made for each watch from whole objects.
-const ROWS_AT_ONCE: usize = 8;
+/// The same for Tables, whose rows are made for each watch from whole objects, and take memory for it alone.
+const ROWS_AT_ONCE: usize = 1;
 
 /// Writes the events of one watch. Methods are told for how long it has been open: rows of Tables have ages.
 #[derive(Clone, Debug)]
@@ -34,6 +35,13 @@ impl EventForm {
         match self {
             Self::Objects(_) => CHANGES_AT_ONCE,
             Self::Table(_) => ROWS_AT_ONCE,
+        }
+    }
+
+    /// Notes when the watch is opened.
+    pub fn open(&mut self, opened: Timestamp) {
+        if let Self::Table(table) = self {
+            table.open(opened);
         }
     }
 

@@ -61,12 +61,13 @@ impl Table {
     /// The events of a watch of that Table. Asks upstream whether its columns are still those of the resource.
     pub(super) async fn events(self, read: &Read<'_>) -> Result<EventForm, ForwardReason> {
         let Self { version, object } = self;
-        let columns = read.instance.columns().await.map_err(|_| ForwardReason::Unprintable)?;
+        let columns = read.instance.columns().await.ok().filter(|columns| columns.suit_watches());
+        let columns = columns.ok_or(ForwardReason::Unprintable)?;
         let representation = Representation { encoding: Encoding::Json, view: View::Partial(version) };
         let metadata =
             Form::new(representation, &read.instance.schema().shape, &read.instance.resource.group_resource());
         let metadata = metadata.ok_or(ForwardReason::Representation)?;
-        let events = TableEvents::new(columns, version, object, metadata, Timestamp::now());
+        let events = TableEvents::new(columns, version, object, metadata);
         Ok(EventForm::Table(Box::new(events)))
     }
 

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use http::{Response, StatusCode};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
@@ -89,7 +90,8 @@ impl<'a> Wanted<'a> {
         after: Option<ResourceVersion>,
         first: u64,
     ) -> Result<Body, ForwardReason> {
-        let Self { options, view, predicate, form, bookmarks } = self;
+        let Self { options, view, predicate, mut form, bookmarks } = self;
+        form.open(Timestamp::now());
         let interest = Interest::of(view.scope(), &predicate, view.schema());
         let instance = &read.instance;
         let subscription = instance.hub.subscribe(interest, first, Some(read.client.clone()));

@@ -34,16 +34,15 @@ pub struct TableEvents {
 }
 
 impl TableEvents {
-    /// `metadata` writes metadata in that version; `opened` is the time at which the watch is opened.
-    pub fn new(
-        columns: Arc<Columns>,
-        version: MetaVersion,
-        object: Option<Form>,
-        metadata: Form,
-        opened: Timestamp,
-    ) -> Self {
-        let (rows, has_columns, bookmark_cells) = (Rows::new(columns, None, opened), false, Bytes::new());
+    /// `metadata` writes metadata in that version. [`Self::open`] must be called before the first event.
+    pub fn new(columns: Arc<Columns>, version: MetaVersion, object: Option<Form>, metadata: Form) -> Self {
+        let (opened, has_columns, bookmark_cells) = (Timestamp::UNIX_EPOCH, false, Bytes::new());
+        let rows = Rows::new(columns, None, opened);
         Self { version, rows, object, metadata, opened, has_columns, bookmark_cells }
+    }
+
+    pub(in crate::encode) fn open(&mut self, opened: Timestamp) {
+        self.opened = opened;
     }
 
     /// Makes bookmarks possible: `template` is the resource's own, from which those of this watch are made. Returns the
@@ -86,11 +85,11 @@ impl TableEvents {
         Ok(event.into())
     }
 
-    /// The maximum length in bytes of the event that [`Self::put_added`] appends, as long as no cell is longer than its
+    /// The maximum length in bytes of the event that [`Self::put_added`] appends, as long as no cell is longer than the
     /// object.
     pub fn added_len_max(&self, object: &Object) -> usize {
         let columns = if self.has_columns { 0 } else { self.rows.columns.definitions.len() };
-        columns + 2 * object.tail_len() + 1024
+        columns + self.rows.cost(object) + object.tail_len() + 1024
     }
 
     /// Appends the synthetic ADDED event of an object that exists when a watch starts.

@@ -53,6 +53,8 @@ enum Cells {
 struct Column {
     kind: Kind,
     path: JsonPath,
+    /// See [`Columns::suit_watches`].
+    suits_watches: bool,
 }
 
 /// How a value is printed.
@@ -112,6 +114,15 @@ impl Columns {
         Some(Self { definitions: column_definitions.get().to_owned().into(), cells })
     }
 
+    /// Whether the events of watches can have them. A cell of an object's version, or of what only bookmarks have, would
+    /// not be that of the event: an object that leaves a selector, and the zero value of a bookmark, have another one.
+    pub fn suit_watches(&self) -> bool {
+        match &self.cells {
+            Cells::Paths(columns) => columns.iter().all(|column| column.suits_watches),
+            Cells::BuiltIn(_) => true,
+        }
+    }
+
     /// Whether all of these columns are supported, so that Tables can be printed.
     pub fn are_understood(printer_columns: &[PrinterColumn]) -> bool {
         printer_columns.iter().all(|column| Column::of(column).is_some())
@@ -122,7 +133,7 @@ impl Columns {
         let [age] = told else { return None };
         let is_age = (&*age.name, &*age.kind, &*age.format, age.priority) == ("Age", "date", "", 0);
         let path = JsonPath::parse(".metadata.creationTimestamp").filter(|_| is_age)?;
-        Some([Column { kind: Kind::Date, path }].into())
+        Some([Column { kind: Kind::Date, path, suits_watches: true }].into())
     }
 
     fn of(printer_columns: &[PrinterColumn], told: &[ColumnDefinition]) -> Option<Box<[Column]>> {
@@ -168,7 +179,18 @@ impl Column {
             "date" => Kind::Date,
             _ => return None,
         };
-        Some(Self { kind, path: JsonPath::parse(&column.json_path)? })
+        let suits_watches = suits_watches(&column.json_path);
+        Some(Self { kind, path: JsonPath::parse(&column.json_path)?, suits_watches })
+    }
+}
+
+/// Whether a path certainly leads to what is the same in an event's object and in the one that it is made from.
+fn suits_watches(path: &str) -> bool {
+    const SAME: [&str; 4] = ["creationTimestamp", "namespace", "generation", "labels"];
+    let members = path.trim().trim_start_matches(['{', '$', '.']);
+    match members.strip_prefix("metadata.") {
+        Some(member) => SAME.iter().any(|same| member.starts_with(same)),
+        None => members.starts_with("spec") || members.starts_with("status"),
     }
 }
 
@@ -225,7 +247,7 @@ impl Rows {
         write_string(out, object.key.name());
         match &self.columns.cells {
             Cells::Paths(columns) => {
-                for Column { kind, path } in columns {
+                for Column { kind, path, .. } in columns {
                     out.push(b',');
                     let value = path.first(&tail).map_err(|_| Unprintable)?;
                     cell::put(*kind, value, self.now, out)?;

@@ -108,3 +108,24 @@ fn columns_that_are_not_understood_are_not_printed() {
         assert!(!Columns::are_understood(&changed), "{:?}", changed[1]);
     }
 }
+
+#[test]
+fn watches_have_no_cells_of_what_bookmarks_and_leavers_have_otherwise() {
+    for (path, suits) in [
+        (".spec.size", true),
+        ("{.status.phase}", true),
+        (".metadata.creationTimestamp", true),
+        (r".metadata.labels['color']", true),
+        (".metadata.resourceVersion", false),
+        (".metadata.name", false),
+        (".metadata.annotations.note", false),
+        (".metadata", false),
+        (".metadata['resourceVersion']", false),
+        (".", false),
+        ("..resourceVersion", false),
+        ("['metadata'].resourceVersion", false),
+        (".kind", false),
+    ] {
+        assert_eq!(suits_watches(path), suits, "{path}");
+    }
+}

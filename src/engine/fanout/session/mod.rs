@@ -282,8 +282,8 @@ impl Session {
             if gaps.any(|gap| ends_at(gap) || gap.contains(self.baseline)) {
                 return Step::End(EndCause::Relisted);
             }
-            if let Err(NotPartial) = self.take(&backlog, now) {
-                return Step::End(EndCause::Unencodable);
+            if let Err(cause) = self.take(&backlog, now) {
+                return Step::End(cause);
             }
             if self.behind && self.ready.is_empty() {
                 return Step::Work;
@@ -363,18 +363,30 @@ impl Session {
         Some(room.holding(piece))
     }
 
-    fn take(&mut self, backlog: &Backlog, now: Instant) -> Result<(), NotPartial> {
+    /// Takes the frames of changes.
+    ///
+    /// # Errors
+    /// Why the watch ends.
+    fn take(&mut self, backlog: &Backlog, now: Instant) -> Result<(), EndCause> {
         let (mut thaw, open_for) = (Thaw::default(), self.subscription.open_for(now));
         for change in &backlog.changes {
             if change.known_at() > self.baseline
                 && let Some(kind) = self.frame_kind(change)
             {
-                self.ready.push_back(self.form.frame(change, kind, open_for, &mut thaw)?);
+                let frame = self.form.frame(change, kind, open_for, &mut thaw);
+                let frame = frame.map_err(|NotPartial| EndCause::Unencodable)?;
+                self.ready.push_back(if self.sends_tables() { self.kept(frame)? } else { frame });
             }
         }
         self.next = backlog.next;
         self.behind = backlog.caught_up.is_none();
         Ok(())
+    }
+
+    /// A frame that was made for this watch alone, with room of its client for it.
+    fn kept(&self, frame: Bytes) -> Result<Bytes, EndCause> {
+        let room = self.room.take(frame.len()).ok_or(EndCause::NoRoom)?;
+        Ok(room.holding(frame.into()))
     }
 
     fn frame_kind(&self, change: &Change) -> Option<FrameKind> {
