@@ -35,8 +35,8 @@ enum Source {
     BuiltinMemory,
     /// From memory, except for custom resources of servers without watch-list, whose metadata had other fields.
     PartialProtobuf,
-    /// Tables: from memory, except for watches; from upstream for custom resources of servers without watch-list, and
-    /// for built-in resources without a printer.
+    /// Tables: from memory; from upstream for custom resources of servers without watch-list, and for built-in resources
+    /// without a printer.
     Table,
 }
 
@@ -189,7 +189,8 @@ fn rows(resource: &Resource, representation: &Representation, has_object: bool, 
         Source::Table => printed::is_printed(&resource.collection()),
     };
     let mark = if is_served && !resource.is_event() { "=" } else { ">" };
-    let watch = if representation.source == Source::Table { ">" } else { mark };
+    // Watches of definitions with columns of metadata are forwarded.
+    let watch = if representation.source == Source::Table && mark == "=" { "~" } else { mark };
     // A Status has its own representation for clients that only accept metadata, or protobuf of a resource without
     // protobuf.
     let is_absent_odd = representation.accept.contains("as=")

@@ -114,8 +114,8 @@ impl Columns {
         Some(Self { definitions: column_definitions.get().to_owned().into(), cells })
     }
 
-    /// Whether the events of watches can have them. A cell of an object's version, or of what only bookmarks have, would
-    /// not be that of the event: an object that leaves a selector, and the zero value of a bookmark, have another one.
+    /// Whether the events of watches can have them. A cell of an object's version, or of what only bookmarks have,
+    /// would not be that of the event: an object that leaves a selector, and the zero value of a bookmark, have another.
     pub fn suit_watches(&self) -> bool {
         match &self.cells {
             Cells::Paths(columns) => columns.iter().all(|column| column.suits_watches),
