@@ -35,8 +35,8 @@ enum Source {
     BuiltinMemory,
     /// From memory, except for custom resources of servers without watch-list, whose metadata had other fields.
     PartialProtobuf,
-    /// Tables: from memory; from upstream for custom resources of servers without watch-list, and for built-in resources
-    /// without a printer.
+    /// Tables: from memory; from upstream for custom resources of servers without watch-list, and for built-in
+    /// resources without a printer.
     Table,
 }
 

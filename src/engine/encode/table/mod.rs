@@ -115,7 +115,8 @@ impl Columns {
     }
 
     /// Whether the events of watches can have them. A cell of an object's version, or of what only bookmarks have,
-    /// would not be that of the event: an object that leaves a selector, and the zero value of a bookmark, have another.
+    /// would not be that of the event: an object that leaves a selector has another one, and so has the zero value of
+    /// a bookmark.
     pub fn suit_watches(&self) -> bool {
         match &self.cells {
             Cells::Paths(columns) => columns.iter().all(|column| column.suits_watches),
