@@ -120,15 +120,20 @@ pub fn unpack_verified(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>
         return Err(NotPacked);
     }
     let text = block.verified_text().ok_or(NotPacked)?;
-    let items = list::items(objects.iter(), &schema.shape, &mut Thaw::default());
-    let separator = Form::Whole(schema.shape.clone()).separator_len();
-    let has_its_version = |object: &Arc<Object>| {
-        let (Some((_, at)), digits) = (object.place(), object.version_at()) else { return false };
-        let at = at as usize;
-        text[at + digits.start..at + digits.end] == *object.version.to_string().as_bytes()
-    };
-    let is_of_them = items.get(separator..) == Some(&text[..]) && objects.iter().all(has_its_version);
-    is_of_them.then_some(objects).ok_or(NotPacked)
+    let (separator, mut end) = (Form::Whole(schema.shape.clone()).separator_len(), 0);
+    for object in &objects {
+        let opening = list::item_opening(object, &schema.shape);
+        // The first item has no separator in front of it.
+        let opening = &opening[if end == 0 { separator } else { 0 }..];
+        let (begin, version, digits) = (end + opening.len(), object.version.to_string(), object.version_at());
+        let is_there = object.place().is_some_and(|(_, at)| at as usize == begin);
+        let has_version = text.get(begin + digits.start..begin + digits.end) == Some(version.as_bytes());
+        if !is_there || !has_version || text.get(end..begin) != Some(opening) {
+            return Err(NotPacked);
+        }
+        end = begin + object.tail_len();
+    }
+    (end == text.len()).then_some(objects).ok_or(NotPacked)
 }
 
 /// The block that has the objects and nothing else, and the positions of their tails.

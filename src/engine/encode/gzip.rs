@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress, write::GzEncoder};
 
-use crate::store::{Deflated, PartEnd, SEPARATOR_BLOCK};
+use crate::store::{Deflated, FINAL_BLOCK, PartEnd, SEPARATOR_BLOCK};
 
 /// The fastest level whose lists are about as small as the API server's. The API server uses level 1 (read-path 4.3) of
 /// another implementation; level 1 of this one only looks for the nearest match, and does not compute Huffman codes.
@@ -36,8 +36,6 @@ const LEVEL_KEPT: Compression = Compression::new(6);
 
 /// The header of a member: deflate, no name, no time, fastest level, unknown system.
 const MEMBER_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 255];
-/// A final block without content.
-const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 /// The number of bytes in front of the compressed text of [`deflated_items`].
 pub(super) const PREFIX: usize = SEPARATOR_BLOCK.len();
 /// The maximum number of bytes in one uncompressed block.

@@ -104,7 +104,7 @@ async fn checked<L: ListWatch>(
     let ((objects, version), followed) = match form {
         // Upstream tells what happened since while the state is read.
         StateForm::Kept(version) => {
-            try_join!(unpacked(stream, form, expected), followed(upstream, version, source, expected))?
+            try_join!(read(stream, form, source, expected), followed(upstream, version, source, expected))?
         }
         StateForm::List | StateForm::Packed => {
             let (objects, version) = read(stream, form, source, expected).await?;
@@ -163,7 +163,7 @@ async fn above<L: ListWatch>(
     Ok(State { objects, version, bookmark, watch, missed, source, written_by })
 }
 
-/// The objects of another gateway's state, and their version.
+/// The objects of a state, and their version.
 async fn read(
     stream: impl ByteStream,
     form: StateForm,
@@ -171,8 +171,9 @@ async fn read(
     expected: &Expected<'_>,
 ) -> Result<(Objects, ResourceVersion), PeerOutcome> {
     match form {
+        StateForm::List => listed(stream, source, expected).await,
         StateForm::Packed => unpacked(RecordStream::new(stream), form, expected).await,
-        StateForm::List | StateForm::Kept(_) => listed(stream, source, expected).await,
+        StateForm::Kept(_) => unpacked(stream, form, expected).await,
     }
 }
 

@@ -17,8 +17,8 @@ use base::apimachinery::Representation;
 
 /// What separates items, in front of the text of each block: an uncompressed `,`.
 pub const SEPARATOR_BLOCK: [u8; 6] = [0x00, 1, 0, 0xfe, 0xff, b','];
-/// An empty final block (RFC 1951).
-const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
+/// A final block without content (RFC 1951).
+pub const FINAL_BLOCK: [u8; 2] = [0x03, 0x00];
 /// More bytes of text than this cannot be in a byte of deflate (RFC 1951: 258 bytes in two bits).
 const DEFLATE_RATIO_MAX: usize = 1032;
 

@@ -34,7 +34,7 @@ mod view;
 pub mod wire;
 
 pub use backfill::{Backfill, NotBefore};
-pub use block::{Block, Deflated, PartEnd, SEPARATOR_BLOCK, Thaw};
+pub use block::{Block, Deflated, FINAL_BLOCK, PartEnd, SEPARATOR_BLOCK, Thaw};
 pub use bridge::NotBridged;
 pub use budget::{Claim, OverBudget, StoreBudget};
 pub use change::{Change, ChangeKind, FrameKind};

@@ -100,7 +100,7 @@ impl RecordHead {
     pub const LEN: usize = 8;
 
     /// `None` if the record is too large to be one.
-    pub fn of(record: &[u8]) -> Option<Self> {
+    fn of(record: &[u8]) -> Option<Self> {
         let length = u32::try_from(record.len()).ok().filter(|length| *length <= RECORD_MAX)?;
         Some(Self { length, checksum: crc32fast::hash(record) })
     }
@@ -112,11 +112,10 @@ impl RecordHead {
         Some(Self { length, checksum }).filter(|head| head.length <= RECORD_MAX)
     }
 
-    pub fn bytes(self) -> [u8; Self::LEN] {
-        let (mut bytes, [length, checksum]) = ([0; Self::LEN], [self.length, self.checksum].map(u32::to_le_bytes));
-        bytes[..4].copy_from_slice(&length);
-        bytes[4..].copy_from_slice(&checksum);
-        bytes
+    /// The record behind its head; `None` if it is too large to be one, which no object of upstream is.
+    pub fn before(record: &[u8]) -> Option<Vec<u8>> {
+        let Self { length, checksum } = Self::of(record)?;
+        Some([&length.to_le_bytes()[..], &checksum.to_le_bytes(), record].concat())
     }
 
     /// The number of bytes of the record.

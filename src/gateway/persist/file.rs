@@ -107,8 +107,8 @@ pub(super) fn write_state(file: &mut impl Write, state: &Snapshot, schema: &Sche
 }
 
 fn write_record(file: &mut impl Write, record: &[u8]) -> io::Result<()> {
-    let head = RecordHead::of(record).ok_or_else(|| io::Error::other("an object is too large"))?;
-    file.write_all(&[&head.bytes(), record].concat())
+    let record = RecordHead::before(record).ok_or_else(|| io::Error::other("an object is too large"))?;
+    file.write_all(&record)
 }
 
 /// The records of a state, as they are read: some ahead of their reader.

@@ -39,10 +39,9 @@ pub(super) async fn state(
     let schema = read.instance.schema();
     let ListOptions { freshness, limit, continue_token, labels, fields, pretty: _ } = options;
     let kept = Representation { encoding: schema.shape.encoding(), view: View::Whole };
-    let is_whole = limit.is_none() && continue_token.is_none() && labels.is_empty() && fields.is_empty();
-    let is_whole = is_whole && *freshness != Freshness::MostRecent;
     let is_asked = read.headers.get(STATE_FORMAT).is_some_and(|format| format == PACKED_FORMAT);
-    if !is_asked || !is_whole || read.representation != kept {
+    let is_whole = limit.is_none() && continue_token.is_none() && labels.is_empty() && fields.is_empty();
+    if !is_asked || !is_whole || *freshness == Freshness::MostRecent || read.representation != kept {
         return Ok(None);
     }
     let view = read.instance.view(permit, Verb::List, fields)?;
@@ -52,7 +51,8 @@ pub(super) async fn state(
     let state = freshness::state(&read.instance, &view, *freshness, read.config).await?;
     let Some(leaves) = state.leaves().filter(|leaves| are_packed(leaves)) else { return Ok(None) };
     let objects = leaves.iter().map(|leaf| leaf.objects().len()).sum();
-    let head = record(&PackedHead::new(state.version(), objects, schema).encode_to_vec()).unwrap_or_default();
+    let head = RecordHead::before(&PackedHead::new(state.version(), objects, schema).encode_to_vec());
+    let head = head.unwrap_or_default().into();
     let body = StateBody { head, leaves: leaves.into_iter(), begun: None, schema: schema.clone() };
     let mut answer = read.respond(StatusCode::OK, Body::State(Box::new(body)));
     let headers = answer.headers_mut();
@@ -63,14 +63,9 @@ pub(super) async fn state(
 
 /// Whether nearly all is in blocks that can be sent.
 fn are_packed(leaves: &[Arc<Leaf>]) -> bool {
-    let bytes = |leaves: &mut dyn Iterator<Item = &Arc<Leaf>>| leaves.map(|leaf| leaf.bytes()).sum::<usize>();
-    let unpacked = bytes(&mut leaves.iter().filter(|leaf| !leaf.is_in_block()));
-    unpacked <= UNPACKED_FEW.max(bytes(&mut leaves.iter()) / UNPACKED_PART)
-}
-
-/// `None` if an object is too large, which none of upstream is.
-fn record(bytes: &[u8]) -> Option<Bytes> {
-    Some([&RecordHead::of(bytes)?.bytes()[..], bytes].concat().into())
+    let all: usize = leaves.iter().map(|leaf| leaf.bytes()).sum();
+    let unpacked: usize = leaves.iter().filter(|leaf| !leaf.is_in_block()).map(|leaf| leaf.bytes()).sum();
+    unpacked <= UNPACKED_FEW.max(all / UNPACKED_PART)
 }
 
 impl StateBody {
@@ -95,6 +90,6 @@ impl StateBody {
         if next < leaf.objects().len() {
             self.begun = Some((leaf, next));
         }
-        record(&run)
+        RecordHead::before(&run).map(Bytes::from)
     }
 }

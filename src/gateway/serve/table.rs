@@ -32,6 +32,12 @@ pub fn may_print(resource: &GroupVersionResource, version: Option<&str>) -> bool
         || table::has_printer(resource) && version.is_none_or(|version| Release::of(version).is_some())
 }
 
+/// How the object of a row is written; `None` if the instance cannot write it so.
+fn form(Read { instance, .. }: &Read<'_>, view: View) -> Option<Form> {
+    let representation = Representation { encoding: Encoding::Json, view };
+    Form::new(representation, &instance.schema().shape, &instance.resource.group_resource())
+}
+
 /// The Table that a request asks for.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -42,18 +48,13 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn of(read: &Read<'_>, version: MetaVersion) -> Result<Self, ForwardReason> {
-        let (instance, encoding) = (&read.instance, Encoding::Json);
-        if !instance.prints_tables() {
+        if !read.instance.prints_tables() {
             return Err(ForwardReason::Unprintable);
         }
-        let form = |view| {
-            let representation = Representation { encoding, view };
-            Form::new(representation, &instance.schema().shape, &instance.resource.group_resource())
-        };
         let object = match read.include_object {
             IncludeObject::None => None,
-            IncludeObject::Metadata => form(View::Partial(version)),
-            IncludeObject::Object => form(View::Whole),
+            IncludeObject::Metadata => form(read, View::Partial(version)),
+            IncludeObject::Object => form(read, View::Whole),
         };
         Ok(Self { version, object })
     }
@@ -63,10 +64,7 @@ impl Table {
         let Self { version, object } = self;
         let columns = read.instance.columns().await.ok().filter(|columns| columns.suit_watches());
         let columns = columns.ok_or(ForwardReason::Unprintable)?;
-        let representation = Representation { encoding: Encoding::Json, view: View::Partial(version) };
-        let metadata =
-            Form::new(representation, &read.instance.schema().shape, &read.instance.resource.group_resource());
-        let metadata = metadata.ok_or(ForwardReason::Representation)?;
+        let metadata = form(read, View::Partial(version)).ok_or(ForwardReason::Representation)?;
         let events = TableEvents::new(columns, version, object, metadata);
         Ok(EventForm::Table(Box::new(events)))
     }

@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::{Columns, Rows, Unprintable};
+use super::{Columns, Rows, Unprintable, put_object};
 use crate::{
     encode::{BookmarkTemplate, Form, JsonBookmark, partial::NotPartial},
     store::{Change, FrameKind, Object, Schema, Thaw},
 };
 use base::apimachinery::{MetaVersion, ResourceVersion};
 
-/// The end of every event.
+/// The end of every event, behind its row's object.
 const END: &[u8] = b"}]}}\n";
 
 /// Writes the events of one watch.
@@ -62,8 +62,8 @@ impl TableEvents {
         self.begin("BOOKMARK", version, &mut event);
         event.extend_from_slice(&self.bookmark_cells);
         let has_object = self.object.is_some() || ends_initial_events;
-        let object = has_object.then(|| object_of("BOOKMARK", object));
-        end(object, &mut event);
+        put_object(has_object.then(|| object_of("BOOKMARK", object)), &mut event);
+        event.extend_from_slice(END);
         event.into()
     }
 
@@ -95,8 +95,7 @@ impl TableEvents {
     /// Appends the synthetic ADDED event of an object that exists when a watch starts.
     pub fn put_added(&mut self, object: &Object, open_for: Duration, events: &mut Vec<u8>) -> Result<(), NotPartial> {
         let written = self.object.as_ref().map(|form| form.object(object)).transpose()?;
-        let written = written.as_ref().map(|object| object.strip_suffix(b"\n").unwrap_or(object));
-        self.put("ADDED", object, object.version, written, open_for, events)
+        self.put("ADDED", object, object.version, written.as_deref(), open_for, events)
     }
 
     fn put(
@@ -111,7 +110,8 @@ impl TableEvents {
         self.rows.now = self.opened + open_for;
         self.begin(kind, version, events);
         self.rows.put_cells(object, events).map_err(|Unprintable| NotPartial)?;
-        end(written, events);
+        put_object(written, events);
+        events.extend_from_slice(END);
         Ok(())
     }
 
@@ -129,13 +129,6 @@ impl TableEvents {
         events.extend_from_slice(if is_first { &self.rows.columns.definitions } else { b"null" });
         events.extend_from_slice(b",\"rows\":[{");
     }
-}
-
-/// Everything behind the cells.
-fn end(object: Option<&[u8]>, events: &mut Vec<u8>) {
-    events.extend_from_slice(b",\"object\":");
-    events.extend_from_slice(object.unwrap_or(b"null"));
-    events.extend_from_slice(END);
 }
 
 /// The object in an event of that kind.

@@ -185,6 +185,13 @@ impl Column {
     }
 }
 
+/// Appends the member of a row behind the others: the object as it is written, with or without its newline.
+fn put_object(written: Option<&[u8]>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"object\":");
+    let written = written.unwrap_or(b"null");
+    out.extend_from_slice(written.strip_suffix(b"\n").unwrap_or(written));
+}
+
 /// Whether a path certainly leads to what is the same in an event's object and in the one that it is made from.
 fn suits_watches(path: &str) -> bool {
     const SAME: [&str; 4] = ["creationTimestamp", "namespace", "generation", "labels"];
@@ -229,14 +236,8 @@ impl Rows {
     pub fn put(&self, object: &Object, out: &mut Vec<u8>) -> Result<(), Unprintable> {
         out.push(b'{');
         self.put_cells(object, out)?;
-        out.extend_from_slice(b",\"object\":");
-        match &self.object {
-            None => out.extend_from_slice(b"null"),
-            Some(form) => {
-                let object = form.object(object).map_err(|_| Unprintable)?;
-                out.extend_from_slice(object.strip_suffix(b"\n").unwrap_or(&object));
-            }
-        }
+        let written = self.object.as_ref().map(|form| form.object(object)).transpose().map_err(|_| Unprintable)?;
+        put_object(written.as_deref(), out);
         out.push(b'}');
         Ok(())
     }
