@@ -42,7 +42,8 @@
 //!    ([`encode`]).
 //! 3. **Once per change, never once per watcher.** The frame of a change is made once and shared by all watchers
 //!    ([`store::Change::frame`]); the items of a leaf are compressed once and shared by all lists ([`store::Leaf`]).
-//!    Per watcher, only a cursor and the writes to its socket are left.
+//!    Per watcher, only a cursor and the writes to its socket are left. The exception are watches of Tables, whose rows
+//!    have ages ([`encode::EventForm`]).
 //!
 //! # Nouns
 //!
@@ -57,7 +58,7 @@
 //! | leaf, snapshot | [`store::Leaf`], [`store::Snapshot`] | a run of neighbouring objects, kept as text or, if they do not change, compressed in one [`store::Block`]; all objects at one version. Both are immutable and shared |
 //! | change, history | [`store::Change`], [`store::HistoryLimits`] | what happened to one object; the bounded window of changes, with the snapshot after each |
 //! | frame | [`store::FrameKind`], [`encode::frame`] | the bytes of one event; a change has one frame for each way in which a watcher can see it |
-//! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata |
+//! | form | [`encode::Form`] | how objects are written for one request: the encoding, and whole objects or only metadata; for a watch it is an [`encode::EventForm`], which may also be of Tables |
 //! | fill, bridge, gap | [`reflector::Filled`], [`reflector::Bridged`], [`store::Gap`] | fetching the whole state; the difference to the state before, by which a store that is filled again stays in use; the versions between the two states, of which nothing is known |
 //! | session | [`fanout::Session`] | the state machine that decides what one watch sends |
 //! | cacher, instance | [`cacher::Cachers`], [`cacher::Instance`] | store, reflector and watchers of one resource in one encoding; an instance lasts until its resource is filled again, or longer if that fill is bridged |
