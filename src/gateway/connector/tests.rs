@@ -35,7 +35,7 @@ async fn the_path_arrives_as_it_was_given() {
     let own = server.connector().own_requests();
     for path in ["//api/v1?", "/a%2Fb/../c?x=%20&x", "/"] {
         let answer = own.send(request("GET", path)).await.unwrap();
-        assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host,via"));
+        assert_eq!(text(answer).await, format!("GET {path} HTTP/1.1 host,user-agent,via"));
     }
 }
 
@@ -45,7 +45,7 @@ async fn http2_is_spoken_where_it_is_offered_and_not_for_upgrades() {
     let connector = server.connector();
     let answer = connector.own_requests().send(request("GET", "/api")).await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_2);
-    assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 via", server.config.cluster_url));
+    assert_eq!(text(answer).await, format!("GET {}api HTTP/2.0 user-agent,via", server.config.cluster_url));
     let outbound = connector.as_gateway().outbound(request("GET", "/api")).unwrap();
     let answer = outbound.send_http1().await.unwrap();
     assert_eq!(answer.version(), Version::HTTP_11);
@@ -244,7 +244,7 @@ async fn a_proxy_is_asked_for_a_tunnel_with_its_credentials() {
         let _ended = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
     });
     let own = Connector::new(&config).unwrap().own_requests();
-    assert_eq!(text(own.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,via");
+    assert_eq!(text(own.send(request("GET", "/x")).await.unwrap()).await, "GET /x HTTP/1.1 host,user-agent,via");
     config.proxy_url = Some("ftp://proxy".parse().unwrap());
     assert!(matches!(Connector::new(&config), Err(BuildError::Proxy(_))));
 }
@@ -266,7 +266,7 @@ async fn a_server_shows_a_certificate_of_its_address_or_of_the_configured_name()
         let own = among(config, &format!("{host}:{port}")).own_requests();
         Ok::<_, SendError>(text(own.send(request("GET", "/api")).await?).await)
     };
-    let expected = "GET https://cluster.invalid:6443/prefix/api HTTP/2.0 via";
+    let expected = "GET https://cluster.invalid:6443/prefix/api HTTP/2.0 user-agent,via";
     assert_eq!(sent(&config, "localhost").await.unwrap(), expected);
     let error = sent(&config, "127.0.0.1").await.unwrap_err();
     assert!(matches!(error, SendError::Unreachable(_)), "{error:?}");

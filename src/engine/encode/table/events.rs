@@ -34,7 +34,7 @@ pub struct TableEvents {
 }
 
 impl TableEvents {
-    /// `metadata` writes metadata in that version. [`Self::open`] must be called before the first event.
+    /// `metadata` writes metadata in that version. `open` must be called before the first event.
     pub fn new(columns: Arc<Columns>, version: MetaVersion, object: Option<Form>, metadata: Form) -> Self {
         let (opened, has_columns, bookmark_cells) = (Timestamp::UNIX_EPOCH, false, Bytes::new());
         let rows = Rows::new(columns, None, opened);
