@@ -22,6 +22,10 @@ const TIMES: [&str; 5] = [
     "1970-01-01T00:00:00Z",
     "2038-01-01T00:00:00Z",
 ];
+/// Some of them are not as a server writes them.
+const SIZES: [&str; 6] = ["1Gi", "1024Mi", "5G", "1500M", "0.5Ti", "1000000001"];
+/// A target must not be the last one.
+const AMOUNTS: [&str; 6] = ["1", "1500m", "2.5", "10k", "10000", "0"];
 const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
 /// An object as it is created, and its status.
@@ -356,6 +360,183 @@ impl Chance {
         let metadata = self.metadata(&format!("odd-{number:02}"), is_deleted);
         let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec});
         Odd { object, status: Some(status), is_deleted }
+    }
+
+    pub(crate) fn cron_job(&mut self, number: usize) -> Odd {
+        let mut template = self.template();
+        template["spec"]["restartPolicy"] = json!("Never");
+        let mut spec = json!({"schedule": self.of(&["* * * * *", "@hourly", "1,2 3-5 */6 7 0"]),
+            "jobTemplate": {"spec": {"template": template}}});
+        if self.is(40) {
+            spec["suspend"] = json!(self.is(50));
+        }
+        if self.is(40) {
+            spec["timeZone"] = json!(self.of(&["Etc/UTC", "Europe/Berlin"]));
+        }
+        let active = (0..self.of(&[0, 1, 3])).map(|job: i32| json!({"name": format!("job-{job}")}));
+        let mut status = json!({"active": active.collect::<Vec<_>>()});
+        if self.is(60) {
+            status["lastScheduleTime"] = json!(self.of(&TIMES));
+        }
+        let metadata = self.metadata(&format!("odd-{number:02}"), false);
+        let object = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec});
+        Odd { object, status: Some(status), is_deleted: false }
+    }
+
+    /// Access modes, the storage class, which may be an annotation, and the mode of a volume or a claim.
+    fn storage(&mut self, metadata: &mut Value) -> Value {
+        let modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"];
+        let count = self.of(&[1, 1, 2, 3]);
+        let mut spec = json!({"accessModes": self.some(&modes, count)});
+        if self.is(60) {
+            spec["storageClassName"] = json!(self.of(&["", "fast", "slow"]));
+        }
+        if self.is(20) {
+            metadata["annotations"] =
+                json!({"a": "b", "volume.beta.kubernetes.io/storage-class": self.of(&["annotated", ""])});
+        }
+        if self.is(60) {
+            spec["volumeMode"] = json!(self.of(&["Block", "Filesystem"]));
+        }
+        spec
+    }
+
+    pub(crate) fn volume(&mut self, number: usize) -> Odd {
+        let is_deleted = self.is(20);
+        let mut metadata = self.metadata(&format!("odd-{number:02}"), is_deleted);
+        let mut spec = self.storage(&mut metadata);
+        spec["capacity"] = json!({"storage": self.of(&SIZES)});
+        spec["hostPath"] = json!({"path": "/x"});
+        spec["persistentVolumeReclaimPolicy"] = json!(self.of(&["Retain", "Delete", "Recycle"]));
+        if self.is(50) {
+            spec["claimRef"] = json!({"namespace": self.of(&["", "odd"]), "name": self.of(&["", "a", "b-c"])});
+        }
+        let mut status = json!({"phase": self.of(&["Available", "Bound", "Released", "Failed", "Pending"])});
+        if self.is(30) {
+            status["reason"] = json!(self.of(&REASONS));
+        }
+        let object = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec});
+        Odd { object, status: self.is(90).then_some(status), is_deleted }
+    }
+
+    pub(crate) fn claim(&mut self, number: usize) -> Odd {
+        let is_deleted = self.is(20);
+        let mut metadata = self.metadata(&format!("odd-{number:02}"), is_deleted);
+        let mut spec = self.storage(&mut metadata);
+        spec["resources"] = json!({"requests": {"storage": self.of(&SIZES)}});
+        if self.is(60) {
+            spec["volumeName"] = json!(self.of(&["pv-1", "pv-2"]));
+        }
+        let mut status = json!({"phase": self.of(&["Bound", "Pending", "Lost"])});
+        if self.is(80) {
+            status["accessModes"] = json!(self.some(&["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"], 2));
+        }
+        if self.is(80) {
+            status["capacity"] = json!({"storage": self.of(&SIZES)});
+        }
+        let object = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec});
+        Odd { object, status: self.is(90).then_some(status), is_deleted }
+    }
+
+    pub(crate) fn ingress(&mut self, number: usize) -> Odd {
+        let backend = json!({"service": {"name": "x", "port": {"number": 80}}});
+        let mut spec = json!({"defaultBackend": backend});
+        let hosts = ["", "a.example.com", "*.b.example.com", "c.example.com", "d.example.com", "e.example.com"];
+        let count = self.of(&[0, 1, 2, 3, 4, 6]);
+        let rule =
+            |host| json!({"host": host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}});
+        spec["rules"] = self.some(&hosts, count).into_iter().map(rule).collect();
+        if self.is(50) {
+            spec["ingressClassName"] = json!("nginx");
+        }
+        if self.is(40) {
+            spec["tls"] = json!([{"hosts": ["a.example.com"], "secretName": "s"}]);
+        }
+        let ends = [
+            json!({"ip": "9.9.9.9"}),
+            json!({"ip": "10.9.9.9"}),
+            json!({"hostname": "a-long-name.of-a-load-balancer.example.com"}),
+            json!({"ip": "8.8.8.8", "hostname": "both.example.com"}),
+        ];
+        let count = self.of(&[0, 1, 2, 4]);
+        let ends: Vec<_> = self.some(&[0, 1, 2, 3], count).into_iter().map(|at: usize| ends[at].clone()).collect();
+        let metadata = self.metadata(&format!("odd-{number:02}"), false);
+        let object =
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": metadata, "spec": spec});
+        Odd { object, status: self.is(80).then(|| json!({"loadBalancer": {"ingress": ends}})), is_deleted: false }
+    }
+
+    pub(crate) fn endpoint_slice(&mut self, number: usize) -> Odd {
+        let port = |(at, kind): (usize, &str)| match kind {
+            "number" => json!({"name": format!("p{at}"), "port": 80 + at}),
+            "name" => json!({"name": format!("p{at}")}),
+            _ => json!({"name": "", "port": 70 + at}),
+        };
+        let count = self.of(&[0, 1, 3, 4]);
+        let ports: Vec<_> = self.some(&["number", "name", "none", "number"], count);
+        let ports: Vec<_> = ports.into_iter().enumerate().map(port).collect();
+        let endpoint = |at: usize| json!({"addresses": [format!("10.2.{number}.{at}")]});
+        let endpoints: Vec<_> = (1..=self.of(&[0, 1, 3, 4, 9])).map(endpoint).collect();
+        let metadata = self.metadata(&format!("odd-{number:02}"), false);
+        let mut object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+            "addressType": "IPv4", "endpoints": endpoints});
+        if self.is(80) {
+            object["ports"] = ports.into();
+        }
+        Odd { object, status: None, is_deleted: false }
+    }
+
+    pub(crate) fn autoscaler(&mut self, number: usize) -> Odd {
+        let (mut metrics, mut measured) = (Vec::new(), Vec::new());
+        for _ in 0..self.of(&[0, 1, 1, 2, 3, 5]) {
+            let (metric, current) = self.metric();
+            metrics.push(metric);
+            if self.is(80) {
+                measured.push(current);
+            }
+        }
+        let mut spec = json!({"maxReplicas": self.of(&[3, 1000]), "metrics": metrics,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": self.of(&["Deployment", "Odd"]), "name": "x"}});
+        if self.is(50) {
+            spec["minReplicas"] = json!(self.of(&[1, 2]));
+        }
+        let status = json!({"currentReplicas": self.of(&[0, 2]), "desiredReplicas": 2, "currentMetrics": measured});
+        let metadata = self.metadata(&format!("odd-{number:02}"), false);
+        let object = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata,
+            "spec": spec});
+        Odd { object, status: self.is(80).then_some(status), is_deleted: false }
+    }
+
+    /// A metric of an autoscaler, and what may be measured of it.
+    fn metric(&mut self) -> (Value, Value) {
+        let kind = self.of(&["Resource", "ContainerResource", "Pods", "Object", "External"]);
+        let target = match (kind, self.is(50)) {
+            ("Pods", _) | (_, true) => json!({"type": "AverageValue", "averageValue": self.of(&AMOUNTS[..5])}),
+            ("Object" | "External", false) => json!({"type": "Value", "value": self.of(&AMOUNTS[..5])}),
+            (_, false) => json!({"type": "Utilization", "averageUtilization": self.of(&[1, 80])}),
+        };
+        let mut current = Map::new();
+        for field in ["averageValue", "value"] {
+            if self.is(70) {
+                current.insert(field.to_owned(), json!(self.of(&AMOUNTS)));
+            }
+        }
+        if kind.ends_with("Resource") && self.is(70) {
+            current.insert("averageUtilization".to_owned(), json!(self.of(&[0, 55, 240])));
+        }
+        let mut named = match kind {
+            "Resource" => json!({"name": "cpu"}),
+            "ContainerResource" => json!({"name": "memory", "container": "c"}),
+            "Object" => {
+                json!({"metric": {"name": "m"}, "describedObject": {"apiVersion": "v1", "kind": "K", "name": "n"}})
+            }
+            _ => json!({"metric": {"name": "m"}}),
+        };
+        let member = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
+        let mut measured = named.clone();
+        named["target"] = target;
+        measured["current"] = current.into();
+        (json!({"type": kind, &member: named}), json!({"type": kind, &member: measured}))
     }
 
     /// An object of a resource without a status.

@@ -41,7 +41,7 @@ const fn of(group_version: &'static str, plural: &'static str) -> Printed {
     Printed { group_version, plural, is_namespaced: true }
 }
 
-const PRINTED: [Printed; 12] = [
+const PRINTED: [Printed; 18] = [
     of("/api/v1", "pods"),
     Printed { is_namespaced: false, ..of("/api/v1", "nodes") },
     of("/api/v1", "services"),
@@ -54,6 +54,13 @@ const PRINTED: [Printed; 12] = [
     of("/api/v1", "secrets"),
     of("/api/v1", "serviceaccounts"),
     Printed { is_namespaced: false, ..of("/api/v1", "namespaces") },
+    Printed { is_namespaced: false, ..of("/api/v1", "persistentvolumes") },
+    of("/api/v1", "persistentvolumeclaims"),
+    of("/apis/networking.k8s.io/v1", "ingresses"),
+    // Not in 1.20.
+    of("/apis/batch/v1", "cronjobs"),
+    of("/apis/discovery.k8s.io/v1", "endpointslices"),
+    of("/apis/autoscaling/v2", "horizontalpodautoscalers"),
 ];
 
 /// `{t}` is how a Table is asked for, `{rv}` the version of the collection. Servers before 1.23 indent in another way.
@@ -89,15 +96,23 @@ pub(crate) async fn run(side: &Side) -> Result<Tally> {
     direct.create("/api/v1/namespaces", &namespace).await?;
     let mut tally = Tally::default();
     let mut refused = Vec::new();
+    let mut served = Vec::new();
     for printed in &PRINTED {
+        match printed.is_served(direct).await? {
+            true => served.push(printed),
+            false => tally.note(format!("not compared, since the server does not have it: {}", printed.collection())),
+        }
+    }
+    for printed in &served {
         refused.extend(seed(direct, printed).await.with_context(|| printed.plural)?);
         tally.merge(compared(side, printed).await?);
     }
     // Newer servers refuse some statuses as impossible.
     tally.holds("nearly all statuses are accepted", refused.len() <= REFUSED_MAX, || refused.join("; "));
-    let counts = PRINTED.map(|printed| format!("{} {}", objects(&printed).len(), printed.plural));
+    let counts: Vec<_> =
+        served.iter().map(|printed| format!("{} {}", objects(printed).len(), printed.plural)).collect();
     tally.note(format!("made of each: {}", counts.join(", ")));
-    for printed in &PRINTED {
+    for printed in served {
         remove(direct, printed).await.with_context(|| printed.plural)?;
     }
     direct.delete(&format!("/api/v1/namespaces/{NAMESPACE}")).await?;
@@ -112,6 +127,10 @@ pub(crate) fn is_printed(collection: &str) -> bool {
 impl Printed {
     fn collection(&self) -> String {
         format!("{}/{}", self.group_version, self.plural)
+    }
+
+    async fn is_served(&self, direct: &Endpoint) -> Result<bool> {
+        Ok(direct.get(&self.collection()).await?.status == 200)
     }
 
     /// The path of the collection in which objects are created.
@@ -137,6 +156,12 @@ fn objects(printed: &Printed) -> Vec<Odd> {
         "daemonsets" => made(40, &mut |chance, number| chance.workload("DaemonSet", number)),
         "statefulsets" => made(40, &mut |chance, number| chance.workload("StatefulSet", number)),
         "jobs" => made(80, &mut Chance::job),
+        "cronjobs" => made(60, &mut Chance::cron_job),
+        "persistentvolumes" => made(60, &mut Chance::volume),
+        "persistentvolumeclaims" => made(60, &mut Chance::claim),
+        "ingresses" => made(60, &mut Chance::ingress),
+        "endpointslices" => made(40, &mut Chance::endpoint_slice),
+        "horizontalpodautoscalers" => made(80, &mut Chance::autoscaler),
         "configmaps" => made(12, &mut |chance, number| chance.plain("ConfigMap", number)),
         "secrets" => made(12, &mut |chance, number| chance.plain("Secret", number)),
         "serviceaccounts" => made(8, &mut |chance, number| chance.plain("ServiceAccount", number)),

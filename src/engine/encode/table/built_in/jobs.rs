@@ -1,8 +1,8 @@
-//! Jobs.
+//! Jobs and cron jobs.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
     AGE, Heading, NONE, Release, Row, Source, Unprintable,
@@ -13,6 +13,19 @@ use super::{
 };
 use crate::encode::table::cell::moment;
 use base::apimachinery::age;
+
+/// Cron jobs of `batch/v1`, which 1.20 does not have.
+pub(super) const CRON_JOBS: &[Heading] = &[
+    ("Schedule", "string", 0),
+    ("Timezone", "string", 0),
+    ("Suspend", "boolean", 0),
+    ("Active", "integer", 0),
+    ("Last Schedule", "string", 0),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+];
 
 pub(super) fn headings(release: Release) -> &'static [Heading] {
     const COMPLETIONS: Heading = ("Completions", "string", 0);
@@ -45,6 +58,34 @@ struct Status<'a> {
     #[serde(borrow)]
     completion_time: Cow<'a, str>,
     succeeded: i32,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CronSpec<'a> {
+    #[serde(borrow)]
+    schedule: Cow<'a, str>,
+    #[serde(borrow)]
+    time_zone: Option<Cow<'a, str>>,
+    suspend: Option<bool>,
+    #[serde(borrow)]
+    job_template: JobTemplate<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct JobTemplate<'a> {
+    #[serde(borrow)]
+    spec: Spec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CronStatus<'a> {
+    #[serde(deserialize_with = "or_default")]
+    active: Vec<IgnoredAny>,
+    #[serde(borrow)]
+    last_schedule_time: Option<Cow<'a, str>>,
 }
 
 impl Status<'_> {
@@ -81,4 +122,24 @@ pub(super) fn print(release: Release, source: &Source<'_>, row: &mut Row<'_>) ->
     row.age(source.created())?;
     spec.template.put(row)?;
     row.text_or(&spec.selector.print()?, NONE)
+}
+
+pub(super) fn cron_job(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
+    let (spec, status): (CronSpec<'_>, CronStatus<'_>) = (source.read("spec")?, source.read("status")?);
+    row.text(&spec.schedule)?;
+    row.text(spec.time_zone.as_deref().unwrap_or(NONE))?;
+    row.text(match spec.suspend {
+        None => "<unset>",
+        Some(false) => "False",
+        Some(true) => "True",
+    })?;
+    row.count(status.active.len());
+    match &status.last_schedule_time {
+        None => row.text(NONE)?,
+        Some(time) => row.age(time)?,
+    }
+    row.age(source.created())?;
+    let job = spec.job_template.spec;
+    job.template.put(row)?;
+    row.text_or(&job.selector.print()?, NONE)
 }

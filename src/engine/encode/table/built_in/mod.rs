@@ -5,8 +5,10 @@
 //! of the releases in [`Release`], over generated objects in all states that a server accepts. It is not used for other
 //! releases.
 
+mod autoscalers;
 mod condition;
 mod jobs;
+mod networking;
 mod nodes;
 mod plain;
 mod pods;
@@ -16,6 +18,7 @@ mod services;
 mod source;
 #[cfg(test)]
 mod tests;
+mod volumes;
 mod workloads;
 
 use jiff::Timestamp;
@@ -60,11 +63,17 @@ pub(super) struct Printer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resource {
     ConfigMaps,
+    CronJobs,
     DaemonSets,
     Deployments,
+    EndpointSlices,
+    HorizontalPodAutoscalers,
+    Ingresses,
     Jobs,
     Namespaces,
     Nodes,
+    PersistentVolumeClaims,
+    PersistentVolumes,
     Pods,
     ReplicaSets,
     Secrets,
@@ -94,6 +103,8 @@ impl Resource {
             ("", "v1", "configmaps") => Self::ConfigMaps,
             ("", "v1", "namespaces") => Self::Namespaces,
             ("", "v1", "nodes") => Self::Nodes,
+            ("", "v1", "persistentvolumeclaims") => Self::PersistentVolumeClaims,
+            ("", "v1", "persistentvolumes") => Self::PersistentVolumes,
             ("", "v1", "pods") => Self::Pods,
             ("", "v1", "secrets") => Self::Secrets,
             ("", "v1", "serviceaccounts") => Self::ServiceAccounts,
@@ -102,7 +113,11 @@ impl Resource {
             ("apps", "v1", "deployments") => Self::Deployments,
             ("apps", "v1", "replicasets") => Self::ReplicaSets,
             ("apps", "v1", "statefulsets") => Self::StatefulSets,
+            ("autoscaling", "v2", "horizontalpodautoscalers") => Self::HorizontalPodAutoscalers,
+            ("batch", "v1", "cronjobs") => Self::CronJobs,
             ("batch", "v1", "jobs") => Self::Jobs,
+            ("discovery.k8s.io", "v1", "endpointslices") => Self::EndpointSlices,
+            ("networking.k8s.io", "v1", "ingresses") => Self::Ingresses,
             _ => return None,
         })
     }
@@ -117,11 +132,17 @@ impl Printer {
     fn headings(self) -> &'static [Heading] {
         match self.resource {
             Resource::ConfigMaps => plain::CONFIG_MAPS,
+            Resource::CronJobs => jobs::CRON_JOBS,
             Resource::DaemonSets => workloads::DAEMON_SETS,
             Resource::Deployments => workloads::DEPLOYMENTS,
+            Resource::EndpointSlices => networking::ENDPOINT_SLICES,
+            Resource::HorizontalPodAutoscalers => autoscalers::HEADINGS,
+            Resource::Ingresses => networking::INGRESSES,
             Resource::Jobs => jobs::headings(self.release),
             Resource::Namespaces => plain::NAMESPACES,
             Resource::Nodes => nodes::HEADINGS,
+            Resource::PersistentVolumeClaims => volumes::claim_headings(self.release),
+            Resource::PersistentVolumes => volumes::volume_headings(self.release),
             Resource::Pods => pods::headings(self.release),
             Resource::ReplicaSets => workloads::REPLICA_SETS,
             Resource::Secrets => plain::SECRETS,
@@ -150,11 +171,17 @@ impl Printer {
         let (source, mut row) = (Source::of(object, &tail)?, Row::new(out, now));
         match self.resource {
             Resource::ConfigMaps => plain::config_map(&source, &mut row)?,
+            Resource::CronJobs => jobs::cron_job(&source, &mut row)?,
             Resource::DaemonSets => workloads::daemon_set(&source, &mut row)?,
             Resource::Deployments => workloads::deployment(&source, &mut row)?,
+            Resource::EndpointSlices => networking::endpoint_slice(&source, &mut row)?,
+            Resource::HorizontalPodAutoscalers => autoscalers::print(&source, &mut row)?,
+            Resource::Ingresses => networking::ingress(&source, &mut row)?,
             Resource::Jobs => jobs::print(self.release, &source, &mut row)?,
             Resource::Namespaces => plain::namespace(&source, &mut row)?,
             Resource::Nodes => nodes::print(self.release, &source, &mut row)?,
+            Resource::PersistentVolumeClaims => volumes::claim(self.release, &source, &mut row)?,
+            Resource::PersistentVolumes => volumes::volume(self.release, &source, &mut row)?,
             Resource::Pods => pods::print(self.release, &source, &mut row)?,
             Resource::ReplicaSets => workloads::replica_set(&source, &mut row)?,
             Resource::Secrets => plain::secret(&source, &mut row)?,

@@ -46,14 +46,14 @@ struct Port<'a> {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Status<'a> {
+pub(super) struct Status<'a> {
     #[serde(borrow)]
-    load_balancer: LoadBalancer<'a>,
+    pub(super) load_balancer: LoadBalancer<'a>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct LoadBalancer<'a> {
+pub(super) struct LoadBalancer<'a> {
     #[serde(borrow)]
     ingress: Vec<Ingress<'a>>,
 }
@@ -65,6 +65,13 @@ struct Ingress<'a> {
     ip: Cow<'a, str>,
     #[serde(borrow)]
     hostname: Cow<'a, str>,
+}
+
+impl LoadBalancer<'_> {
+    /// The addresses, or the names of those without one.
+    pub(super) fn addresses(&self) -> BTreeSet<&str> {
+        self.ingress.iter().map(Ingress::address).filter(|address| !address.is_empty()).collect()
+    }
 }
 
 impl Ingress<'_> {
@@ -87,10 +94,7 @@ fn external_ips(spec: &Spec<'_>, status: &Status<'_>) -> String {
     let given = spec.external_ips.iter().map(|ip| &**ip);
     let (all, none) = match &*spec.kind {
         "ClusterIP" | "NodePort" => (given.collect(), NONE),
-        "LoadBalancer" => {
-            let told: BTreeSet<_> = status.load_balancer.ingress.iter().map(Ingress::address).collect();
-            (told.into_iter().filter(|address| !address.is_empty()).chain(given).collect(), "<pending>")
-        }
+        "LoadBalancer" => (status.load_balancer.addresses().into_iter().chain(given).collect(), "<pending>"),
         "ExternalName" => (vec![&*spec.external_name], ""),
         _ => (Vec::new(), "<unknown>"),
     };

@@ -13,6 +13,7 @@ pub(super) struct Source<'a> {
     members: Vec<(Cow<'a, str>, &'a [u8])>,
     created: Cow<'a, str>,
     is_deleted: bool,
+    annotations: Option<&'a [u8]>,
 }
 
 impl<'a> Source<'a> {
@@ -25,6 +26,7 @@ impl<'a> Source<'a> {
             members: members.collect::<Result<_, _>>().map_err(|_| Unprintable)?,
             created: Cow::default(),
             is_deleted: false,
+            annotations: None,
         };
         let metadata = source.member("metadata").ok_or(Unprintable)?;
         for member in Members::of(metadata).map_err(|_| Unprintable)? {
@@ -32,6 +34,7 @@ impl<'a> Source<'a> {
             match &*name {
                 "creationTimestamp" if value != b"null" => source.created = text(value).map_err(|_| Unprintable)?,
                 "deletionTimestamp" => source.is_deleted = value != b"null",
+                "annotations" => source.annotations = Some(value).filter(|value| *value != b"null"),
                 _ => {}
             }
         }
@@ -50,6 +53,18 @@ impl<'a> Source<'a> {
 
     pub(super) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.object.labels().iter()
+    }
+
+    /// The value of an annotation.
+    pub(super) fn annotation(&self, key: &str) -> Result<Option<Cow<'a, str>>, Unprintable> {
+        let Some(annotations) = self.annotations else { return Ok(None) };
+        for member in Members::of(annotations).map_err(|_| Unprintable)? {
+            let (name, value) = member.map_err(|_| Unprintable)?;
+            if name == key {
+                return text(value).map(Some).map_err(|_| Unprintable);
+            }
+        }
+        Ok(None)
     }
 
     fn member(&self, name: &str) -> Option<&'a [u8]> {
