@@ -367,6 +367,12 @@ async fn a_watch_ends_at_an_object_that_cannot_be_printed() {
     let again = world.client().request("GET", &path, &accept, Default::default()).await;
     assert_eq!(again.route, forwarded("unprintable"), "{}", again.text());
     assert!(again.text().contains("\"cm-3\""), "{}", again.text());
+    // Lists find out for themselves.
+    world.sim.delete(&config_maps(), "default/cm-3").unwrap();
+    let revision = world.sim.revision();
+    let path = format!("/api/v1/configmaps?resourceVersion={revision}&resourceVersionMatch=NotOlderThan");
+    let list = world.client().request("GET", &path, &accept, Default::default()).await;
+    assert_eq!(list.route, Route::Served, "{}", list.text());
 }
 
 #[tokio::test]

@@ -20,6 +20,9 @@ use engine::encode::table::{Columns, Release, Unprintable, has_printer};
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// How long no Table is tried after one that could not be printed, since the work would be in vain.
 const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
+/// How long no watch of Tables is tried after one that ended at an object that could not be printed: kubectl does not
+/// begin again, and the next such object would end all watches of that time.
+const UNPRINTABLE_WATCH_FOR: Duration = Duration::from_hours(1);
 
 /// The columns as upstream once wrote them, and the question whether their definition has changed since.
 ///
@@ -28,11 +31,31 @@ const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct TableColumns {
     origin: Origin,
-    /// The last time that an object could not be printed.
-    unprintable: Mutex<Option<Instant>>,
+    /// For the Tables of lists and objects.
+    unprintable: Unprinted,
+    /// For those of watches.
+    unprintable_watch: Unprinted,
     /// `None` if upstream's columns are not those that can be printed here.
     recorded: OnceLock<Option<Arc<Columns>>>,
     question: SingleFlight<Option<Arc<Columns>>>,
+}
+
+/// The last time that an object could not be printed.
+#[derive(Debug, Default)]
+struct Unprinted(Mutex<Option<Instant>>);
+
+impl Unprinted {
+    fn record(&self) {
+        *self.last() = Some(Instant::now());
+    }
+
+    fn is_within(&self, time: Duration) -> bool {
+        self.last().is_some_and(|last| last.elapsed() < time)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where a resource's columns come from.
@@ -53,8 +76,9 @@ impl TableColumns {
             None if has_printer(resource) => Origin::Code,
             _ => Origin::Unknown,
         };
-        let (unprintable, question) = (Mutex::default(), SingleFlight::new(Join::BeforeItIsSent));
-        Self { origin, unprintable, recorded: OnceLock::new(), question }
+        let question = SingleFlight::new(Join::BeforeItIsSent);
+        let (unprintable, unprintable_watch) = (Unprinted::default(), Unprinted::default());
+        Self { origin, unprintable, unprintable_watch, recorded: OnceLock::new(), question }
     }
 
     /// Whether such Tables can be printed behind an upstream without watch-list, too.
@@ -65,16 +89,22 @@ impl TableColumns {
     /// Whether a Table is worth trying.
     pub(super) fn are_printable(&self) -> bool {
         let is_known = self.origin != Origin::Unknown && self.recorded.get().is_none_or(Option::is_some);
-        is_known && self.unprintable().is_none_or(|last| last.elapsed() >= UNPRINTABLE_FOR)
+        is_known && !self.unprintable.is_within(UNPRINTABLE_FOR)
+    }
+
+    /// Whether a watch of Tables is worth trying, if a Table is.
+    pub(super) fn are_printable_in_watches(&self) -> bool {
+        !self.unprintable_watch.is_within(UNPRINTABLE_WATCH_FOR)
     }
 
     /// Records that an object could not be printed.
     pub(super) fn gave_up(&self) {
-        *self.unprintable() = Some(Instant::now());
+        self.unprintable.record();
     }
 
-    fn unprintable(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.unprintable.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Records that a watch ended at an object that could not be printed.
+    pub(super) fn gave_up_watch(&self) {
+        self.unprintable_watch.record();
     }
 
     /// The columns, if upstream confirms after this call that the definition is still the same. One question serves all
@@ -142,5 +172,26 @@ impl TableColumns {
             tracing::info!(%resource, version, "Tables are forwarded: upstream's columns are not known");
         }
         self.recorded.get_or_init(|| columns).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn watches_are_not_tried_for_longer_than_tables() {
+        let columns = TableColumns::new(None, &GroupVersionResource::new("", "v1", "pods"));
+        let tried = || (columns.are_printable(), columns.are_printable_in_watches());
+        assert_eq!(tried(), (true, true));
+        columns.gave_up_watch();
+        assert_eq!(tried(), (true, false));
+        columns.gave_up();
+        assert_eq!(tried(), (false, false));
+        advance(UNPRINTABLE_FOR).await;
+        assert_eq!(tried(), (true, false));
+        advance(UNPRINTABLE_WATCH_FOR).await;
+        assert_eq!(tried(), (true, true));
     }
 }

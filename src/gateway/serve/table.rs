@@ -62,6 +62,9 @@ impl Table {
     /// The events of a watch of that Table. Asks upstream whether its columns are still those of the resource.
     pub(super) async fn events(self, read: &Read<'_>) -> Result<EventForm, ForwardReason> {
         let Self { version, object } = self;
+        if !read.instance.prints_tables_of_watches() {
+            return Err(ForwardReason::Unprintable);
+        }
         let columns = read.instance.columns().await.ok().filter(|columns| columns.suit_watches());
         let columns = columns.ok_or(ForwardReason::Unprintable)?;
         let metadata = form(read, View::Partial(version)).ok_or(ForwardReason::Representation)?;

@@ -98,9 +98,9 @@ impl WatchBody {
                     }
                 }
                 Step::End(cause) => {
-                    // The client's next watch is forwarded.
+                    // The next ones are forwarded.
                     if cause == EndCause::Unencodable && self.session.sends_tables() {
-                        self.instance.gave_up_table();
+                        self.instance.gave_up_table_watch();
                     }
                     self.cause = cause;
                     return Poll::Ready(None);

@@ -390,9 +390,20 @@ impl Instance {
         self.columns.are_printable() && (self.columns.are_of_any_age() || self.has_watch_list())
     }
 
+    /// Whether a watch of such Tables is worth trying, too: none ended at an object that could not be printed for a
+    /// while.
+    pub fn prints_tables_of_watches(&self) -> bool {
+        self.columns.are_printable_in_watches()
+    }
+
     /// Records that an object could not be printed.
     pub fn gave_up_table(&self) {
         self.columns.gave_up();
+    }
+
+    /// Records that a watch of Tables ended at an object that could not be printed.
+    pub fn gave_up_table_watch(&self) {
+        self.columns.gave_up_watch();
     }
 
     /// The columns of a Table. For a custom resource, upstream has to confirm after this call that the definition is
