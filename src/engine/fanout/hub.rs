@@ -44,6 +44,8 @@ pub struct Hub {
 pub enum Interest {
     Everything,
     Namespace(Arc<str>),
+    /// One name in all namespaces.
+    Named(Arc<str>),
     Object(ObjectKey),
     /// One value of the schema's indexed field, such as the node of a kubelet.
     Indexed(Arc<str>),
@@ -94,14 +96,15 @@ impl Interest {
         }
         match scope {
             Scope::Namespace(namespace) => Self::Namespace(namespace.clone()),
-            Scope::Everything | Scope::Named(_) | Scope::Object(_) => Self::Everything,
+            Scope::Named(name) => Self::Named(name.clone()),
+            Scope::Everything | Scope::Object(_) => Self::Everything,
         }
     }
 
     /// The keys whose watchers a change of the object with that key wakes. `indexed` are the values of the indexed
     /// field before and after the change.
     pub(super) fn woken_by(key: &ObjectKey, [before, after]: [Option<&str>; 2]) -> Vec<Self> {
-        let mut woken = vec![Self::Everything, Self::Object(key.clone())];
+        let mut woken = vec![Self::Everything, Self::Object(key.clone()), Self::Named(key.name().into())];
         woken.extend(key.namespace().map(|namespace| Self::Namespace(namespace.into())));
         woken.extend(before.map(|value| Self::Indexed(value.into())));
         woken.extend(after.filter(|_| after != before).map(|value| Self::Indexed(value.into())));
@@ -306,7 +309,39 @@ mod tests {
 
     use super::*;
     use crate::store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Schema, Shape};
-    use base::{apimachinery::ResourceVersion, telemetry::TopClients};
+    use base::{
+        apimachinery::{FieldSelector, LabelSelector, ResourceVersion},
+        telemetry::TopClients,
+    };
+
+    /// A config map `name` of the namespace `n`.
+    fn config_map(name: &str, version: u64, schema: &Schema) -> Object {
+        let metadata = format!(r#"{{"name":"{name}","namespace":"n","resourceVersion":"{version}"}}"#);
+        let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
+        Object::from_event(object.into(), schema).unwrap()
+    }
+
+    #[test]
+    fn a_change_concerns_only_watchers_that_may_see_it() {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let first = ResourceVersion::new(1).expect("not zero");
+        let (mut writer, _reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        let hub = Hub::new(FIRST_CHANGE, Spread::default());
+        let everything = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+        let watch = |scope: Scope| hub.subscribe(Interest::of(&scope, &everything, &schema), FIRST_CHANGE, None);
+        let object = |namespace, name| Scope::Object(ObjectKey::new(Some(namespace), name));
+        let concerned =
+            [Scope::Everything, Scope::Namespace("n".into()), Scope::Named("m".into()), object("n", "m")].map(watch);
+        let others =
+            [Scope::Namespace("m".into()), Scope::Named("n".into()), object("n", "n"), object("m", "m")].map(watch);
+        concerned.iter().chain(&others).for_each(|watcher| _ = watcher.take_pending());
+        let object = config_map("m", 2, &schema);
+        let change = writer.apply(ChangeKind::Added, object, Bytes::from_static(b"line\n")).unwrap();
+        hub.announce(&change, [None, None]);
+        assert_eq!(concerned.map(|watcher| watcher.pending()), [Some(FIRST_CHANGE); 4]);
+        assert_eq!(others.map(|watcher| watcher.pending()), [None; 4]);
+    }
 
     #[test]
     fn a_watcher_that_takes_no_changes_falls_behind() {
@@ -320,11 +355,8 @@ mod tests {
         let _deaf = hub.subscribe(Interest::Everything, FIRST_CHANGE, client("deaf"));
         assert!(hub.furthest_behind(10).is_empty(), "nothing has happened");
         for number in 2..5 {
-            let metadata = format!(r#"{{"name":"m","namespace":"n","resourceVersion":"{number}"}}"#);
-            let object = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
             let kind = if number == 2 { ChangeKind::Added } else { ChangeKind::Modified };
-            let object = Object::from_event(object.into(), &schema).unwrap();
-            let change = writer.apply(kind, object, Bytes::from_static(b"line\n")).unwrap();
+            let change = writer.apply(kind, config_map("m", number, &schema), Bytes::from_static(b"line\n")).unwrap();
             hub.announce(&change, [None, None]);
             attentive.take_pending();
         }

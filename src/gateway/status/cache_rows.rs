@@ -85,6 +85,7 @@ fn interest(interest: &Interest) -> String {
     match interest {
         Interest::Everything => "everything".to_owned(),
         Interest::Namespace(namespace) => format!("namespace {namespace}"),
+        Interest::Named(name) => format!("name {name}"),
         Interest::Object(key) => format!("object {}", key.as_str()),
         Interest::Indexed(value) => format!("index {value}"),
     }
