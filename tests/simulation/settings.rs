@@ -84,6 +84,18 @@ impl Settings {
             }
             self.gateways.push(config);
         }
+        if self.has_speaking_nodes() {
+            // Forwarded watches of all its clients would leave a node no place for its own fills.
+            for replica in &mut self.gateways[..REPLICAS] {
+                replica.limits.forwarded_per_client = 64;
+            }
+        }
+    }
+
+    /// Whether there are nodes, and replicas take all clients of one for a single one.
+    fn has_speaking_nodes(&self) -> bool {
+        self.nodes().first().is_some_and(|node| matches!(node.clients, ClientsConfig::Trusted(_)))
+            && self.is_delegated()
     }
 
     pub(crate) fn nodes(&self) -> &[Config] {
@@ -113,8 +125,7 @@ impl fmt::Display for Settings {
             self.history
         )?;
         let Some(node) = self.nodes().first() else { return Ok(()) };
-        let is_trusted = matches!(node.clients, ClientsConfig::Trusted(_)) && self.is_delegated();
-        let trusted = if is_trusted { ", trusted" } else { "" };
+        let trusted = if self.has_speaking_nodes() { ", trusted" } else { "" };
         let sticky = if self.has_sticky_nodes { ", sticky" } else { "" };
         let peers = if node.cache.peers.is_some() { ", peers" } else { "" };
         write!(formatter, "; {} nodes{trusted}{sticky}{peers}", self.nodes().len())

@@ -22,7 +22,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(5);
 const UNPRINTABLE_FOR: Duration = Duration::from_secs(10);
 /// How long no watch of Tables is tried after one that ended at an object that could not be printed: kubectl does not
 /// begin again, and the next such object would end all watches of that time.
-const UNPRINTABLE_WATCH_FOR: Duration = Duration::from_hours(1);
+const UNPRINTABLE_WATCH_FOR: Duration = Duration::from_secs(3600);
 
 /// The columns as upstream once wrote them, and the question whether their definition has changed since.
 ///

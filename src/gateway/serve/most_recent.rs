@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::ForwardReason;
 use base::config::MostRecentReads;
 
-/// Responses of at most this many bytes are always forwarded: the API server writes them as fast as it reports its head
-/// version.
-pub const SMALL_ANSWER: usize = 256 << 10;
+/// Responses of at most this many bytes are always forwarded: the API server writes them with about as much CPU as it
+/// takes to report its head version (`benches/diary.md`, *When a proof is cheaper than a list*).
+pub const SMALL_ANSWER: usize = 64 << 10;
 /// A lower bound for the time that the API server spends per byte of a list: kube-apiserver 1.36 takes 9 ns per byte of
 /// JSON and 6 ns per byte of protobuf (shared machine, TLS on). Older servers, which read lists from etcd, take several
 /// times as long.
