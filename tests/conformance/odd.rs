@@ -377,6 +377,9 @@ impl Chance {
         let mut status = json!({"active": active.collect::<Vec<_>>()});
         if self.is(60) {
             status["lastScheduleTime"] = json!(self.of(&TIMES));
+        } else if self.is(30) {
+            // Not the same as none: the server writes it as null.
+            status["lastScheduleTime"] = json!("0001-01-01T00:00:00Z");
         }
         let metadata = self.metadata(&format!("odd-{number:02}"), false);
         let object = json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec});
@@ -429,7 +432,9 @@ impl Chance {
         }
         let mut status = json!({"phase": self.of(&["Bound", "Pending", "Lost"])});
         if self.is(80) {
-            status["accessModes"] = json!(self.some(&["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"], 2));
+            // Statuses are not validated, not even by servers that do not know the last one.
+            let modes = ["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce", "ReadWriteOncePod"];
+            status["accessModes"] = json!(self.some(&modes, 2));
         }
         if self.is(80) {
             status["capacity"] = json!({"storage": self.of(&SIZES)});

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
 use super::{
     AGE, Heading, NONE, Release, Row, Source, Unprintable,
@@ -84,8 +84,13 @@ struct JobTemplate<'a> {
 struct CronStatus<'a> {
     #[serde(deserialize_with = "or_default")]
     active: Vec<IgnoredAny>,
-    #[serde(borrow)]
+    /// Null is Go's zero time, and not the same as none.
+    #[serde(borrow, deserialize_with = "some_or_default")]
     last_schedule_time: Option<Cow<'a, str>>,
+}
+
+fn some_or_default<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    or_default(deserializer).map(Some)
 }
 
 impl Status<'_> {

@@ -46,10 +46,16 @@ impl<'a> Row<'a> {
         self.out.extend_from_slice(count.to_string().as_bytes());
     }
 
-    /// The time since `time`.
+    /// The time since `time`; empty is Go's zero time. `Unprintable` if it is not plain: upstream prints the value, and
+    /// its text may have a year of another length.
     pub(super) fn age(&mut self, time: &str) -> Result<(), Unprintable> {
-        let age = cell::date(time, self.now)?;
-        self.text(&age)
+        match time {
+            "" => self.text("<unknown>"),
+            time => {
+                let age = self.age_since(cell::moment(time)?)?;
+                self.text(&age)
+            }
+        }
     }
 
     pub(super) fn age_since(&self, time: Timestamp) -> Result<String, Unprintable> {

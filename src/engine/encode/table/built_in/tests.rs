@@ -127,6 +127,7 @@ fn objects_that_servers_print_by_special_rules_are_not_printed() {
     for (plural, from, to) in [
         ("jobs", r#""status":{"#, r#""status":{"startTime":null,"#),
         ("nodes", r#""kubeletVersion":""#, r#""kubeletVersion":"\ufffd"#),
+        ("configmaps", r#""creationTimestamp":"2"#, r#""creationTimestamp":"-2"#),
     ] {
         let recorded = recorded().into_iter().find(|recorded| &*recorded.resource.resource == plural).unwrap();
         let columns = Arc::new(recorded.columns().unwrap());
@@ -140,6 +141,22 @@ fn objects_that_servers_print_by_special_rules_are_not_printed() {
         assert_eq!(unprinted(&recorded), 0);
         assert_eq!(unprinted(&Recorded { table, ..recorded }), 1, "{plural}");
     }
+}
+
+/// Seen of 1.36.2, which takes the zero time, and writes it as null.
+#[test]
+fn a_cron_job_that_ran_at_the_zero_time_has_run() {
+    let recorded = recorded().into_iter().find(|recorded| &*recorded.resource.resource == "cronjobs").unwrap();
+    let rows = Rows::new(Arc::new(recorded.columns().unwrap()), None, recorded.at);
+    let time = r#""lastScheduleTime":"2038-01-01T00:00:00Z""#;
+    let table = recorded.table.replace(time, r#""lastScheduleTime":null"#);
+    let (_, objects) = Recorded { table, ..recorded }.objects();
+    let printed = objects.iter().filter(|object| {
+        let mut row = Vec::new();
+        rows.put(object, &mut row).unwrap();
+        String::from_utf8(row).unwrap().contains(r"\u003cunknown\u003e")
+    });
+    assert_eq!(printed.count(), 3);
 }
 
 #[test]

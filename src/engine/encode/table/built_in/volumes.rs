@@ -15,7 +15,7 @@ const VOLUME_MODE: Heading = ("VolumeMode", "string", 1);
 const UNSET: &str = "<unset>";
 /// The annotation that was the class before the field, and still precedes it.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
-/// Access modes in the order and the words in which they are printed; others are left out.
+/// Access modes in the order and the words in which they are printed; others are left out. 1.20 does not know the last.
 const MODES: [(&str, &str); 4] =
     [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
 
@@ -111,8 +111,12 @@ impl Spec<'_> {
     }
 }
 
-fn modes(modes: &[Cow<'_, str>]) -> String {
-    let words = MODES.iter().filter(|(mode, _)| modes.iter().any(|given| given == mode)).map(|(_, word)| *word);
+fn modes(modes: &[Cow<'_, str>], release: Release) -> String {
+    let known = match release {
+        Release::V1_20 => &MODES[..3],
+        Release::V1_36 => &MODES[..],
+    };
+    let words = known.iter().filter(|(mode, _)| modes.iter().any(|given| given == mode)).map(|(_, word)| *word);
     words.collect::<Vec<_>>().join(",")
 }
 
@@ -123,7 +127,7 @@ fn phase<'a>(source: &Source<'_>, status: &'a Status<'_>) -> &'a str {
 pub(super) fn volume(release: Release, source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
     let (spec, status): (Spec<'_>, Status<'_>) = (source.read("spec")?, source.read("status")?);
     row.text(spec.capacity.print())?;
-    row.text(&modes(&spec.access_modes))?;
+    row.text(&modes(&spec.access_modes, release))?;
     row.text(&spec.persistent_volume_reclaim_policy)?;
     row.text(phase(source, &status))?;
     row.text(&spec.claim_ref.as_ref().map_or_else(String::new, |claim| format!("{}/{}", claim.namespace, claim.name)))?;
@@ -142,7 +146,7 @@ pub(super) fn claim(release: Release, source: &Source<'_>, row: &mut Row<'_>) ->
         row.text("")?;
     } else {
         row.text(status.capacity.print())?;
-        row.text(&modes(&status.access_modes))?;
+        row.text(&modes(&status.access_modes, release))?;
     }
     spec.put_classes(release, source, row)?;
     row.age(source.created())?;
