@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{AGE, Heading, NONE, Row, Source, Unprintable, source::or_default};
+use super::{AGE, Heading, NONE, Row, Source, Unprintable, row::first_ones, source::or_default};
 
 pub(super) const HEADINGS: &[Heading] = &[
     ("Reference", "string", 0),
@@ -132,18 +132,13 @@ impl<'a> Metric<'a> {
 fn targets(spec: &Spec<'_>, status: &Status<'_>) -> Result<String, Unprintable> {
     let print = |(at, metric): (usize, &Metric<'_>)| metric.print(status.current_metrics.get(at));
     let all: Vec<_> = spec.metrics.iter().enumerate().map(print).collect::<Result<_, _>>()?;
-    let shown = all[..all.len().min(SHOWN_MAX)].join(", ");
-    Ok(match all.len().checked_sub(SHOWN_MAX) {
-        Some(more @ 1..) => format!("{shown} + {more} more..."),
-        _ if all.is_empty() => NONE.to_owned(),
-        _ => shown,
-    })
+    Ok(first_ones(&all, SHOWN_MAX, ", "))
 }
 
 pub(super) fn print(source: &Source<'_>, row: &mut Row<'_>) -> Result<(), Unprintable> {
     let (spec, status): (Spec<'_>, Status<'_>) = (source.read("spec")?, source.read("status")?);
     row.text(&format!("{}/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name))?;
-    row.text(&targets(&spec, &status)?)?;
+    row.text_or(&targets(&spec, &status)?, NONE)?;
     row.text(&spec.min_replicas.map_or_else(|| "<unset>".to_owned(), |replicas| replicas.to_string()))?;
     row.number(spec.max_replicas.into());
     row.number(status.current_replicas.into());

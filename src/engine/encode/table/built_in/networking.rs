@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{AGE, Heading, NONE, Row, Source, Unprintable, services, source::or_default};
+use super::{AGE, Heading, NONE, Row, Source, Unprintable, row::first_ones, services, source::or_default};
 
 pub(super) const INGRESSES: &[Heading] =
     &[("Class", "string", 0), ("Hosts", "string", 0), ("Address", "string", 0), ("Ports", "string", 0), AGE];
@@ -74,8 +74,10 @@ pub(super) fn endpoint_slice(source: &Source<'_>, row: &mut Row<'_>) -> Result<(
     let endpoints: Option<Vec<Endpoint<'_>>> = source.read("endpoints")?;
     let endpoints = endpoints.unwrap_or_default();
     row.text(&source.read::<Cow<'_, str>>("addressType")?)?;
-    row.text(&first_ones(ports.iter().map(Port::print)))?;
-    row.text(&first_ones(endpoints.iter().flat_map(|endpoint| &endpoint.addresses).cloned()))?;
+    let ports: Vec<_> = ports.iter().map(Port::print).collect();
+    let addresses: Vec<_> = endpoints.iter().flat_map(|endpoint| &endpoint.addresses).collect();
+    row.text_or(&first_ones(&ports, SHOWN_MAX, ","), "<unset>")?;
+    row.text_or(&first_ones(&addresses, SHOWN_MAX, ","), "<unset>")?;
     row.age(source.created())
 }
 
@@ -86,15 +88,5 @@ impl Port<'_> {
             (None, Some(name)) => name.as_ref().into(),
             (None, None) => "*".into(),
         }
-    }
-}
-
-fn first_ones<'a>(all: impl Iterator<Item = Cow<'a, str>>) -> String {
-    let all: Vec<_> = all.collect();
-    let shown = all[..all.len().min(SHOWN_MAX)].join(",");
-    match all.len().checked_sub(SHOWN_MAX) {
-        Some(more @ 1..) => format!("{shown} + {more} more..."),
-        _ if shown.is_empty() => "<unset>".to_owned(),
-        _ => shown,
     }
 }

@@ -62,3 +62,13 @@ impl<'a> Row<'a> {
         age(time, self.now).ok_or(Unprintable)
     }
 }
+
+/// The first texts, and how many more there are.
+pub(super) fn first_ones<T: AsRef<str>>(texts: &[T], most: usize, separator: &str) -> String {
+    let shown: Vec<_> = texts.iter().take(most).map(AsRef::as_ref).collect();
+    let shown = shown.join(separator);
+    match texts.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} + {more} more..."),
+    }
+}
