@@ -30,6 +30,8 @@ pub struct Features {
     pub progress_requests: bool,
     /// The documents of `apidiscovery.k8s.io/v2`. Without it, only the older ones exist.
     pub aggregated_discovery: bool,
+    /// `shardSelector` (`ShardedListAndWatch`). Without it, the parameter is ignored.
+    pub shards: bool,
     /// `/api` and `/apis`, which a server with only custom resources lacks.
     pub root_discovery: bool,
 }
@@ -44,6 +46,7 @@ impl Default for Features {
             newer_bookmarks: false,
             progress_requests: true,
             aggregated_discovery: true,
+            shards: false,
             root_discovery: true,
         }
     }

@@ -43,6 +43,7 @@ mod select;
 mod server;
 mod servers;
 mod shapes;
+mod shards;
 mod storage;
 mod stored;
 #[cfg(test)]

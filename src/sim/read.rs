@@ -58,11 +58,10 @@ pub(crate) async fn get(
 pub(crate) async fn list(
     cache: Cache<'_>,
     definition: &Definition,
-    target: &Target,
+    selection: Selection,
     options: ListOptions,
 ) -> Result<Page, Failure> {
-    let ListOptions { mut freshness, mut limit, token, labels, fields } = options;
-    let selection = Selection::new(definition, target, labels, fields)?;
+    let ListOptions { mut freshness, mut limit, token, .. } = options;
     let single = selection.key.is_some() && token.is_none();
     if let (true, Freshness::Exact { revision, legacy: true }) = (single, freshness) {
         freshness = Freshness::NotOlderThan(revision);
@@ -120,8 +119,9 @@ fn page(view: View, selection: &Selection, start: &str, limit: usize) -> Page {
     let View { revision, objects: all } = view;
     let first = all.partition_point(|object| *object.key < *start);
     let in_scope = all[first..].iter().filter(|object| object.key.starts_with(&selection.prefix));
-    let (mut objects, mut following) = (Vec::new(), 0);
+    let (mut objects, mut all, mut following) = (Vec::new(), 0, 0);
     for object in in_scope {
+        all += 1;
         if objects.len() >= limit {
             following += 1;
         } else if selection.matches(object) {
@@ -131,6 +131,7 @@ fn page(view: View, selection: &Selection, start: &str, limit: usize) -> Page {
     let last = objects.last().filter(|_| following > 0 && selection.key.is_none());
     let continue_token = last
         .map(|last: &Arc<Stored>| ContinueToken::after(Some(revision), &last.key[selection.prefix.len()..]).encode());
-    let remaining = (continue_token.is_some() && selection.is_everything()).then_some(following);
-    Page { revision, continue_token, remaining, objects }
+    // Of shards, those between the objects of the page are counted as well.
+    let remaining = (continue_token.is_some() && selection.is_everything()).then(|| all - objects.len());
+    Page { revision, continue_token, remaining, objects, shards: None }
 }

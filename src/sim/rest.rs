@@ -8,6 +8,8 @@ use http::{HeaderMap, Request, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use serde_json::{Value, json};
 
+use base::apimachinery::{FieldSelector, LabelSelector};
+
 use crate::{
     Simulation,
     body::Body,
@@ -23,6 +25,7 @@ use crate::{
     select::Selection,
     servers::Server,
     shapes::{list::Page, representation::Representation},
+    shards::Shards,
     stored::Stored,
     watch::{Format, Started, WatchStream},
     write::{self, Part, Place, Preconditions},
@@ -179,6 +182,12 @@ impl<'a> Call<'a> {
         if built_in { Err(Failure::unknown_resource()) } else { Ok(Reply::page_not_found()) }
     }
 
+    fn selection(&self, labels: LabelSelector, fields: FieldSelector) -> Result<Selection, Failure> {
+        let has_shards = self.simulation.faults.features().shards;
+        let shards = if has_shards { Shards::parse(self.parameters.text("shardSelector"))? } else { None };
+        Ok(Selection::new(&self.definition, self.target, labels, fields)?.within(shards))
+    }
+
     fn cache(&self) -> Cache<'a> {
         Cache { simulation: self.simulation, server: self.server }
     }
@@ -190,7 +199,10 @@ impl<'a> Call<'a> {
 
     async fn list(&self) -> Result<Reply, Failure> {
         let options = self.parameters.list()?;
-        let mut page = read::list(self.cache(), &self.definition, self.target, options).await?;
+        let selection = self.selection(options.labels.clone(), options.fields.clone())?;
+        let shards = selection.shards();
+        let mut page = read::list(self.cache(), &self.definition, selection, options).await?;
+        page.shards = shards.filter(|_| !self.definition.custom && self.representation == Representation::Json);
         page.objects = page.objects.into_iter().map(|object| self.written(object)).collect();
         // As 1.20 does.
         if matches!(self.representation, Representation::Metadata(_)) && !self.simulation.faults.features().watch_list {
@@ -204,7 +216,7 @@ impl<'a> Call<'a> {
         let bare_path = self.target.watch_prefix && self.parameters.flag("watch") != Some(true);
         let mut options = self.parameters.watch(features.watch_list, bare_path)?;
         let (labels, fields) = (std::mem::take(&mut options.labels), std::mem::take(&mut options.fields));
-        let selection = Selection::new(&self.definition, self.target, labels, fields)?;
+        let selection = self.selection(labels, fields)?;
         let format = Format {
             definition: self.definition.clone(),
             api_version: self.api_version(),
@@ -261,7 +273,7 @@ impl<'a> Call<'a> {
             }
         }
         let revision = storage.revision();
-        Ok(self.page(&Page { revision, continue_token: None, remaining: None, objects }))
+        Ok(self.page(&Page { revision, objects, ..Page::default() }))
     }
 
     fn decode(&self, body: &[u8]) -> Result<Value, Failure> {

@@ -2,7 +2,7 @@
 
 use base::apimachinery::{FieldSelector, LabelSelector};
 
-use crate::{definition::Definition, failure::Failure, path::Target, stored::Stored};
+use crate::{definition::Definition, failure::Failure, path::Target, shards::Shards, stored::Stored};
 
 /// The scope and the selectors of a list or a watch.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub(crate) struct Selection {
     name: Option<String>,
     labels: LabelSelector,
     fields: FieldSelector,
+    shards: Option<Shards>,
 }
 
 impl Selection {
@@ -50,18 +51,34 @@ impl Selection {
         let prefix = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let name = target.name.as_deref().or(selected_name);
         let key = name.filter(|_| namespace.is_some() || !definition.namespaced);
-        Ok(Self { key: key.map(|name| format!("{prefix}{name}")), name: target.name.clone(), prefix, labels, fields })
+        Ok(Self {
+            key: key.map(|name| format!("{prefix}{name}")),
+            name: target.name.clone(),
+            prefix,
+            labels,
+            fields,
+            shards: None,
+        })
+    }
+
+    pub(crate) fn within(self, shards: Option<Shards>) -> Self {
+        Self { shards, ..self }
+    }
+
+    pub(crate) fn shards(&self) -> Option<String> {
+        self.shards.as_ref().map(Shards::text)
     }
 
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         object.key.starts_with(&self.prefix)
             && self.name.as_deref().is_none_or(|name| object.key.rsplit('/').next() == Some(name))
             && self.key.as_ref().is_none_or(|key| *key == object.key)
+            && self.shards.as_ref().is_none_or(|shards| shards.select(object))
             && self.labels.matches(&object.labels)
             && self.fields.matches(|label| object.field(label))
     }
 
-    /// Whether there is no selector; only then `remainingItemCount` is known.
+    /// Whether there is no selector but for shards; only then `remainingItemCount` is known.
     pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }

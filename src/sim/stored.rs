@@ -16,6 +16,7 @@ pub(crate) struct Stored {
     pub(crate) key: String,
     pub(crate) revision: u64,
     pub(crate) labels: Labels,
+    pub(crate) uid: String,
     /// Values of all field labels of all versions.
     fields: Vec<(String, String)>,
     /// The object's text up to the value of `apiVersion`, including the opening quote of the value.
@@ -46,6 +47,7 @@ impl Stored {
             labels: labels
                 .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
                 .collect(),
+            uid: text_of(metadata, "uid"),
             fields: fields(definition, &object, name),
             head,
             tail,

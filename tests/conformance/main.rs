@@ -6,6 +6,7 @@
 //! * `watches`: many different watches while the same changes happen
 //! * `most recent`: a watch sees what was acknowledged before it
 //! * `paging`: continue tokens that move from one server to the other
+//! * `shards`: all parts of some splits, and what is not quite a selector
 //! * `scopes`: gateways with a Role, and those that cache what clients ask for
 //! * `informers`: kube-rs, Python and JavaScript end with the server's state
 //! * `bodies`: streaming, cancelling, WebSockets
@@ -74,6 +75,7 @@ mod resuming;
 mod rollouts;
 mod scopes;
 mod servers;
+mod shards;
 mod storm;
 mod tables;
 mod verified;
@@ -257,6 +259,7 @@ impl Chosen<'_> {
             self.run(format!("most recent {builtin}"), watches::most_recent(full)).await;
         }
         self.run(format!("paging {builtin}"), paging::run(full)).await;
+        self.run(format!("shards {builtin}"), shards::builtin(full)).await;
         self.run(format!("scopes {builtin}"), scopes::run(full, certificates)).await;
         self.run(format!("scopes, requested {builtin}"), scopes::requested(full, certificates, true)).await;
         self.run(format!("informers {builtin}"), Box::pin(informers::builtin(full))).await;
@@ -282,6 +285,7 @@ impl Chosen<'_> {
         self.run(format!("watches {custom}"), watches::custom(crd)).await;
         self.run(format!("most recent {custom}"), watches::most_recent(crd)).await;
         self.run(format!("paging {custom}"), paging::run(crd)).await;
+        self.run(format!("shards {custom}"), shards::custom(crd)).await;
         self.run(format!("informers {custom}"), informers::custom(crd)).await;
         self.run(format!("representations {custom}"), representations::custom(crd)).await;
         self.run(format!("tables {custom}"), tables::run(crd)).await;

@@ -22,12 +22,12 @@ use crate::{
 const SECONDS: [u64; 3] = [20, 40, 80];
 
 /// A collection in which changes are made.
-struct Subject<'a> {
-    group: &'static str,
-    plural: &'static str,
+pub(crate) struct Subject<'a> {
+    pub(crate) group: &'static str,
+    pub(crate) plural: &'static str,
     /// `{v}` is a version before the changes, `{P}` protobuf, `{M}` metadata alone. `=` must come from memory.
-    watches: &'a [&'static str],
-    has_protobuf: bool,
+    pub(crate) watches: &'a [&'a str],
+    pub(crate) has_protobuf: bool,
 }
 
 /// The media types for the placeholders in the rows.
@@ -221,7 +221,7 @@ pub(crate) async fn most_recent(side: &Side) -> Result<Tally> {
     Ok(tally)
 }
 
-async fn subject(side: &Side, subject: &Subject<'_>, any_order: bool) -> Result<Tally> {
+pub(crate) async fn subject(side: &Side, subject: &Subject<'_>, any_order: bool) -> Result<Tally> {
     for seconds in SECONDS {
         if let Some(tally) = attempt(side, subject, any_order, seconds).await? {
             return Ok(tally);

@@ -80,6 +80,8 @@ mod scopes;
 mod secrecy;
 // Several API servers of one cluster.
 mod servers;
+// Parts of collections by the hash of a field.
+mod shards;
 // Shared limits.
 mod shares;
 // The `status` command.

@@ -64,7 +64,7 @@ pub use peers::PeersConfig;
 pub use persist::PersistConfig;
 pub use problem::{Problem, Problems};
 pub use proxy_headers::ProxyHeaders;
-pub use reads::{MostRecentReads, MostRecentWatch, ReadsConfig};
+pub use reads::{MostRecentReads, MostRecentWatch, ReadsConfig, Shards};
 pub use redacted::Redacted;
 pub use reload::ConfigFile;
 pub use schema::schema;

@@ -13,6 +13,7 @@ const MOST_RECENT_WATCH: Words<MostRecentWatch> =
     Words(&[("prove", MostRecentWatch::Prove), ("forward", MostRecentWatch::Forward)]);
 const MOST_RECENT: Words<MostRecentReads> =
     Words(&[("forward", MostRecentReads::Forward), ("auto", MostRecentReads::Auto), ("prove", MostRecentReads::Prove)]);
+const SHARDS: Words<Shards> = Words(&[("upstream", Shards::Upstream), ("always", Shards::Always)]);
 
 /// How reads are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,7 @@ pub struct ReadsConfig {
     pub fill_wait: Duration,
     pub most_recent_watch: MostRecentWatch,
     pub most_recent: MostRecentReads,
+    pub shards: Shards,
 }
 
 /// How a get or a list of the most recent state is answered.
@@ -46,7 +48,29 @@ pub enum MostRecentWatch {
     Forward,
 }
 
+/// Which lists and watches with a `shardSelector` are of shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shards {
+    /// Those of an upstream that has shards; others ignore the selector.
+    #[default]
+    Upstream,
+    /// All: they are answered from memory, or refused.
+    Always,
+}
+
 impl ReadsConfig {
+    /// The same for a read; if it is one of shards, and memory alone has them, memory is proven instead of asking
+    /// upstream.
+    #[must_use]
+    pub fn of_shards(self, is_sharded: bool) -> Self {
+        match self.shards {
+            Shards::Always if is_sharded => {
+                Self { most_recent: MostRecentReads::Prove, most_recent_watch: MostRecentWatch::Prove, ..self }
+            }
+            Shards::Upstream | Shards::Always => self,
+        }
+    }
+
     pub(super) fn fields(&mut self, fields: &mut Fields<'_>) {
         let text = "how long a read waits for its version before it is forwarded";
         fields.value("freshnessWait", about(text), &mut self.freshness_wait, &Time(FRESHNESS_WAIT));
@@ -56,6 +80,8 @@ impl ReadsConfig {
         fields.value("mostRecentWatch", about(text), &mut self.most_recent_watch, &MOST_RECENT_WATCH);
         let text = "how gets and lists without a version are answered, see the chapter `consistency`";
         fields.value("mostRecent", about(text), &mut self.most_recent, &MOST_RECENT);
+        let text = "whether a `shardSelector` selects only where upstream has shards, see the chapter `consistency`";
+        fields.value("shards", about(text), &mut self.shards, &SHARDS);
     }
 }
 
@@ -70,6 +96,7 @@ impl Default for ReadsConfig {
             fill_wait: Duration::from_secs(30),
             most_recent_watch: MostRecentWatch::Prove,
             most_recent: MostRecentReads::Forward,
+            shards: Shards::Upstream,
         }
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{partial::Partial, protobuf};
 use crate::store::{Leaf, Object, Shape, Thaw};
-use base::apimachinery::{Encoding, GroupVersionResource, ResourceVersion};
+use base::apimachinery::{Encoding, GroupVersionResource, ResourceVersion, ShardSelector};
 
 /// The bytes around the items of one resource's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,20 +55,25 @@ pub struct ListPosition {
     /// The token of the next page; `None` on the last page.
     pub continue_token: Option<String>,
     pub remaining_item_count: Option<u64>,
+    /// The shards that were selected, for the lists that say so: those of whole objects of built-in types (read-path
+    /// 5.5).
+    pub shards: Option<ShardSelector>,
 }
 
 impl ListPosition {
     /// The position of a whole collection.
     pub fn of(version: ResourceVersion) -> Self {
-        Self { version, continue_token: None, remaining_item_count: None }
+        Self { version, continue_token: None, remaining_item_count: None, shards: None }
     }
 
     /// The metadata of a list that is written in the order of the Go struct.
     pub(super) fn list_meta(&self) -> String {
-        let Self { version, continue_token, remaining_item_count } = self;
+        let Self { version, continue_token, remaining_item_count, shards } = self;
         let token = continue_token.as_ref().map_or(String::new(), |token| format!(",\"continue\":\"{token}\""));
         let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
-        format!("{{\"resourceVersion\":\"{version}\"{token}{rest}}}")
+        let info = |shards| format!(",\"shardInfo\":{{\"selector\":\"{shards}\"}}");
+        let shards = shards.as_ref().map_or(String::new(), info);
+        format!("{{\"resourceVersion\":\"{version}\"{token}{rest}{shards}}}")
     }
 }
 
@@ -98,7 +103,7 @@ impl JsonList {
         if !self.custom {
             return Bytes::from_static(b"]}\n");
         }
-        let ListPosition { version, continue_token, remaining_item_count } = position;
+        let ListPosition { version, continue_token, remaining_item_count, .. } = position;
         let token = continue_token.as_deref().unwrap_or_default();
         let rest = remaining_item_count.map_or(String::new(), |count| format!(",\"remainingItemCount\":{count}"));
         let kind = &self.kind;
@@ -181,5 +186,69 @@ pub fn status(status: Bytes, encoding: Encoding) -> Bytes {
     match encoding {
         Encoding::Json => status,
         Encoding::Protobuf => protobuf::status(&status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Schema;
+
+    #[derive(serde::Deserialize)]
+    struct Recorded<'a> {
+        #[serde(borrow)]
+        items: Vec<&'a serde_json::value::RawValue>,
+    }
+
+    /// Two ranges of the page of shards that a server with `ShardedListAndWatch` sent.
+    #[test]
+    fn pages_of_shards_equal_those_of_upstream() {
+        let built_in = include_bytes!("../../../tests/data/golden/v1.36/shards/configmaps.json");
+        let custom = include_bytes!("../../../tests/data/golden/v1.36/shards/widgets.json");
+        let resource = |group: &str, resource: &str| GroupVersionResource {
+            group: group.into(),
+            version: "v1".into(),
+            resource: resource.into(),
+        };
+        let range = |start, end| format!("shardRange(object.metadata.uid, '0x{start}', '0x{end}')");
+        let low = range("0000000000000000", "8000000000000000");
+        let shards = format!("{low}||{}", range("ff00000000000000", "10000000000000000"));
+        let shards = ShardSelector::parse(&shards).unwrap();
+        for (page, kind, resource, shape, token, rest) in [
+            (
+                &built_in[..],
+                "ConfigMapList",
+                resource("", "configmaps"),
+                Shape::typed("ConfigMap", "v1"),
+                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzQ5LCJzdGFydCI6Ii9jNFx1MDAwMCJ9",
+                3,
+            ),
+            (
+                &custom[..],
+                "WidgetList",
+                resource("x.io", "widgets"),
+                Shape::Custom,
+                "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MzQ5LCJzdGFydCI6Ii9kZWZhdWx0L3cxXHUwMDAwIn0",
+                2,
+            ),
+        ] {
+            let envelope = ListEnvelope::new(kind, &resource, &shape);
+            let schema = Schema::new(shape, Vec::new());
+            let recorded: Recorded<'_> = serde_json::from_slice(page).unwrap();
+            let read = |item: &&serde_json::value::RawValue| {
+                Arc::new(Object::from_item(Bytes::copy_from_slice(item.get().as_bytes()), &schema).unwrap())
+            };
+            let objects: Vec<_> = recorded.items.iter().map(read).collect();
+            assert!(objects.iter().all(|object| object.is_in(&shards)));
+            let position = ListPosition {
+                continue_token: Some(token.to_owned()),
+                remaining_item_count: Some(rest),
+                shards: Some(shards.clone()),
+                ..ListPosition::of(ResourceVersion::new(349).unwrap())
+            };
+            let items = items(objects.iter(), &schema.shape, &mut Thaw::default());
+            let list = [&*envelope.head(&position, items.len()), &items[1..], &envelope.tail(&position, items.len())];
+            assert_eq!(String::from_utf8(list.concat()).unwrap().as_bytes(), page, "{kind}");
+        }
     }
 }

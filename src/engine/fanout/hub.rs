@@ -16,7 +16,11 @@ use tokio::time::Instant;
 
 use super::EndCause;
 use crate::store::{Change, Predicate, Schema, Scope};
-use base::{apimachinery::ObjectKey, lifecycle::Spread, telemetry::Client};
+use base::{
+    apimachinery::{ObjectKey, ShardSelector},
+    lifecycle::Spread,
+    telemetry::Client,
+};
 
 /// The value of [`Seat::pending`] when there is nothing new for the watcher.
 const NOTHING: u64 = u64::MAX;
@@ -24,7 +28,7 @@ const NOTHING: u64 = u64::MAX;
 /// Wakes, for each change, the watchers that the change may concern, and no others.
 #[derive(Default)]
 pub struct Hub {
-    seats: Mutex<HashMap<Interest, Vec<Arc<Seat>>>>,
+    seats: Mutex<Seats>,
     watchers: AtomicUsize,
     /// Those of them that a client would take for ended if they end before their time.
     lasting: AtomicUsize,
@@ -39,6 +43,18 @@ pub struct Hub {
     unfollowed: AtomicBool,
 }
 
+type Rows = HashMap<Interest, Vec<Arc<Seat>>>;
+
+/// The watchers by their interest.
+#[derive(Default)]
+struct Seats {
+    /// Of which the keys that a change wakes are looked up.
+    keyed: Rows,
+    /// The [`Interest::Shards`], each of which is compared with every change. There are as many as clients have divided
+    /// the collection into.
+    shards: Rows,
+}
+
 /// The index key of a watcher: the most selective one that its request allows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Interest {
@@ -49,6 +65,8 @@ pub enum Interest {
     Object(ObjectKey),
     /// One value of the schema's indexed field, such as the node of a kubelet.
     Indexed(Arc<str>),
+    /// Some shards, of all namespaces or of one.
+    Shards(ShardSelector, Option<Arc<str>>),
 }
 
 /// The hub's record of one watcher.
@@ -94,11 +112,21 @@ impl Interest {
         if let Some(value) = schema.indexed_field().and_then(|field| predicate.required(field)) {
             return Self::Indexed(value.into());
         }
-        match scope {
-            Scope::Namespace(namespace) => Self::Namespace(namespace.clone()),
-            Scope::Named(name) => Self::Named(name.clone()),
-            Scope::Everything | Scope::Object(_) => Self::Everything,
+        match (scope, predicate.shards()) {
+            (Scope::Named(name), _) => Self::Named(name.clone()),
+            (Scope::Namespace(namespace), Some(shards)) => Self::Shards(shards.clone(), Some(namespace.clone())),
+            (Scope::Namespace(namespace), None) => Self::Namespace(namespace.clone()),
+            (Scope::Everything | Scope::Object(_), Some(shards)) => Self::Shards(shards.clone(), None),
+            (Scope::Everything | Scope::Object(_), None) => Self::Everything,
         }
+    }
+
+    /// Whether these are shards that the change concerns.
+    fn has_shard_of(&self, change: &Change) -> bool {
+        let Self::Shards(shards, namespace) = self else { return false };
+        let mut states = change.before.iter().chain([&change.object]);
+        namespace.as_deref().is_none_or(|namespace| change.object.key.namespace() == Some(namespace))
+            && states.any(|object| object.is_in(shards))
     }
 
     /// The keys whose watchers a change of the object with that key wakes. `indexed` are the values of the indexed
@@ -127,7 +155,7 @@ impl Hub {
             client,
             since: Instant::now(),
         });
-        self.seats().entry(interest.clone()).or_default().push(seat.clone());
+        self.seats().rows(&interest).entry(interest.clone()).or_default().push(seat.clone());
         self.watchers.fetch_add(1, SeqCst);
         let bridges = self.bridges.load(SeqCst);
         Subscription { hub: self.clone(), interest, seat, is_lasting: false, bridges }
@@ -147,7 +175,9 @@ impl Hub {
     fn concerned(&self, change: &Change, indexed: [Option<&str>; 2]) -> Vec<Arc<Seat>> {
         let interests = Interest::woken_by(&change.object.key, indexed);
         let seats = self.seats();
-        interests.iter().filter_map(|interest| seats.get(interest)).flatten().cloned().collect()
+        let keyed = interests.iter().filter_map(|interest| seats.keyed.get(interest));
+        let shards = seats.shards.iter().filter(|(interest, _)| interest.has_shard_of(change)).map(|(_, row)| row);
+        keyed.chain(shards).flatten().cloned().collect()
     }
 
     /// Ends every current and future watch.
@@ -158,7 +188,7 @@ impl Hub {
 
     /// Wakes every watcher, so that it looks for changes of the hub's own state.
     pub fn wake_all(&self) {
-        let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
+        let seats: Vec<_> = self.seats().all().map(|(_, seat)| seat.clone()).collect();
         for seat in seats {
             seat.waker.wake();
         }
@@ -173,7 +203,7 @@ impl Hub {
 
     /// Ends all current watches, but not future ones.
     pub fn end_stale(&self) {
-        let seats: Vec<_> = self.seats().values().flatten().cloned().collect();
+        let seats: Vec<_> = self.seats().all().map(|(_, seat)| seat.clone()).collect();
         for seat in seats {
             seat.is_stale.store(true, SeqCst);
             seat.waker.wake();
@@ -208,16 +238,27 @@ impl Hub {
             let (client, interest, since) = (seat.client.clone(), interest.clone(), seat.since);
             Some(Behind { client, interest, since, pending, changes })
         };
-        let all = seats.iter().flat_map(|(interest, row)| row.iter().map(move |seat| (interest, seat)));
-        let mut all: Vec<_> = all.filter_map(behind).collect();
+        let mut all: Vec<_> = seats.all().filter_map(behind).collect();
         drop(seats);
         all.sort_by_key(|behind| (behind.pending, behind.since));
         all.truncate(most);
         all
     }
 
-    fn seats(&self) -> MutexGuard<'_, HashMap<Interest, Vec<Arc<Seat>>>> {
+    fn seats(&self) -> MutexGuard<'_, Seats> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seats {
+    /// Those that have the row of that interest.
+    fn rows(&mut self, interest: &Interest) -> &mut Rows {
+        if matches!(interest, Interest::Shards(..)) { &mut self.shards } else { &mut self.keyed }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Interest, &Arc<Seat>)> {
+        let rows = self.keyed.iter().chain(&self.shards);
+        rows.flat_map(|(interest, row)| row.iter().map(move |seat| (interest, seat)))
     }
 }
 
@@ -281,12 +322,13 @@ impl Drop for Subscription {
         self.hub.watchers.fetch_sub(1, SeqCst);
         self.hub.lasting.fetch_sub(usize::from(self.is_lasting), SeqCst);
         let mut seats = self.hub.seats();
-        let Some(row) = seats.get_mut(&self.interest) else { return };
+        let rows = seats.rows(&self.interest);
+        let Some(row) = rows.get_mut(&self.interest) else { return };
         if let Some(at) = row.iter().position(|seat| Arc::ptr_eq(seat, &self.seat)) {
             row.swap_remove(at);
         }
         if row.is_empty() {
-            seats.remove(&self.interest);
+            rows.remove(&self.interest);
         }
     }
 }
@@ -341,6 +383,43 @@ mod tests {
         hub.announce(&change, [None, None]);
         assert_eq!(concerned.map(|watcher| watcher.pending()), [Some(FIRST_CHANGE); 4]);
         assert_eq!(others.map(|watcher| watcher.pending()), [None; 4]);
+    }
+
+    /// In 16 parts, as 16 replicas of a client have it.
+    #[test]
+    fn a_change_wakes_one_shard() {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let first = ResourceVersion::new(1).expect("not zero");
+        let (mut writer, _reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        let hub = Hub::new(FIRST_CHANGE, Spread::default());
+        let watch = |scope: &Scope, field: &str, part: u128| {
+            let [start, end] = [part, part + 1].map(|part| format!("'0x{:016x}'", part << 60));
+            let shards = ShardSelector::parse(&format!("shardRange(object.metadata.{field},{start},{end})")).unwrap();
+            let everything = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
+            let predicate = everything.within(Some(shards));
+            hub.subscribe(Interest::of(scope, &predicate, &schema), FIRST_CHANGE, None)
+        };
+        let (all, ours) = (Scope::Everything, Scope::Namespace("n".into()));
+        let by_uid: Vec<_> = (0..16).map(|part| watch(&all, "uid", part)).collect();
+        let by_namespace: Vec<_> = (0..16).map(|part| watch(&all, "namespace", part)).collect();
+        let in_namespace: Vec<_> = (0..16).map(|part| watch(&ours, "uid", part)).collect();
+        let elsewhere: Vec<_> = (0..16).map(|part| watch(&Scope::Namespace("m".into()), "uid", part)).collect();
+        let all = [&by_uid, &by_namespace, &in_namespace, &elsewhere];
+        for watcher in all.into_iter().flatten() {
+            watcher.take_pending();
+        }
+        let change =
+            writer.apply(ChangeKind::Added, config_map("m", 2, &schema), Bytes::from_static(b"line\n")).unwrap();
+        hub.announce(&change, [None, None]);
+        // The hash of no uid begins with c, that of the namespace `n` with a.
+        let woken = |watchers: &[Subscription]| {
+            let at = |part: &usize| watchers[*part].pending().is_some();
+            (0..16).filter(at).collect::<Vec<_>>()
+        };
+        assert_eq!(all.map(|watchers| woken(watchers)), [vec![12], vec![10], vec![12], vec![]]);
+        drop((by_uid, by_namespace, in_namespace, elsewhere));
+        assert_eq!((hub.watchers(), hub.seats().all().count()), (0, 0));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::{
     schema::{PathTree, Schema, Shape},
 };
 use base::{
-    apimachinery::{ObjectKey, ResourceVersion},
+    apimachinery::{ObjectKey, ResourceVersion, ShardHash},
     json::{InvalidJson, Members, text},
 };
 
@@ -54,7 +54,8 @@ impl Object {
         let selectable = schema.selectable(metadata.labels.iter().map(|(name, value)| (&**name, &**value)), values);
         let tail = json.slice(opening.len()..);
         let (tail_len, tail, derived) = (object::position(tail.len()), tail.into(), Default::default());
-        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, derived })
+        let uid_hash = ShardHash::of(metadata.uid.as_deref().unwrap_or_default());
+        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, uid_hash, derived })
     }
 }
 
@@ -86,6 +87,7 @@ struct Metadata<'a> {
     text: &'a [u8],
     name: Option<Cow<'a, str>>,
     namespace: Option<Cow<'a, str>>,
+    uid: Option<Cow<'a, str>>,
     version: Option<&'a str>,
     labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
@@ -126,6 +128,9 @@ impl<'a> Found<'a> {
                     }
                 }
                 name => {
+                    if name == "uid" {
+                        metadata.uid = Some(text(value)?);
+                    }
                     if let Some(tree) = tree.and_then(|tree| tree.child(name)) {
                         self.read_fields(value, tree)?;
                     }

@@ -14,7 +14,7 @@ use super::{
     schema::FieldPlace,
     size::{Measured, StoreSize},
 };
-use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion};
+use base::apimachinery::{Encoding, Labels, ObjectKey, ResourceVersion, ShardField, ShardHash, ShardSelector};
 
 /// An object at one version. Immutable; shared by snapshots, history and responses.
 ///
@@ -35,6 +35,8 @@ pub struct Object {
     /// The position in `tail` of the value of `metadata`: a JSON object with its braces, or a message without its tag
     /// and length.
     pub(super) metadata_at: Span,
+    /// The hash of `metadata.uid`, or of the empty text if there is none.
+    pub(super) uid_hash: ShardHash,
     /// The metadata converted to JSON and to protobuf, where `tail` does not contain it in that form; the inner
     /// `Option` is `None` where that is impossible.
     pub(super) derived: Derived<Encoding, Option<Metadata>>,
@@ -81,6 +83,14 @@ impl Object {
 
     pub fn labels(&self) -> &Labels {
         &self.selectable.labels
+    }
+
+    /// Whether the object is in one of those shards.
+    pub fn is_in(&self, shards: &ShardSelector) -> bool {
+        shards.contains(match shards.field() {
+            ShardField::Uid => self.uid_hash,
+            ShardField::Namespace => ShardHash::of(self.key.namespace().unwrap_or_default()),
+        })
     }
 
     /// Whether no selector tells the two apart, if they have the same key.

@@ -18,7 +18,7 @@ use super::{
 use base::apimachinery::{ObjectKey, Representation, ResourceVersion, View};
 
 /// Another number with every change of what is kept of an object, or of how it is read from the object's bytes.
-pub const PACKED_FORMAT: &str = "3";
+pub const PACKED_FORMAT: &str = "4";
 /// The maximum number of bytes of a record: far more than the largest object takes.
 const RECORD_MAX: u32 = 64 << 20;
 
@@ -88,6 +88,8 @@ struct PackedObject {
     /// The position of the tail in the text of the block.
     #[prost(uint32, tag = "9")]
     at: u32,
+    #[prost(fixed64, tag = "10")]
+    uid_hash: u64,
 }
 
 /// Bytes that are no state, or one that contradicts itself.
@@ -248,11 +250,13 @@ impl PackedObject {
             metadata_begin: object::position(metadata.start),
             metadata_end: object::position(metadata.end),
             at,
+            uid_hash: object.uid_hash.value(),
         }
     }
 
     fn unpacked(self, block: &Arc<Block>, schema: &Schema) -> Result<Object, NotPacked> {
-        let Self { key, version, labels, fields, tail_len, version_at, metadata_begin, metadata_end, at } = self;
+        let Self { key, version, labels, fields, tail_len, version_at, metadata_begin, metadata_end, at, uid_hash } =
+            self;
         let version = ResourceVersion::new(version).ok_or(NotPacked)?;
         let (namespace, name) = key.split_once('/').map_or((None, &*key), |(namespace, name)| (Some(namespace), name));
         let pairs = labels.chunks_exact(2);
@@ -269,6 +273,7 @@ impl PackedObject {
             tail_len,
             version_at,
             metadata_at: (metadata_begin as usize..metadata_end as usize).into(),
+            uid_hash: uid_hash.into(),
             derived: Default::default(),
         };
         let (digits, metadata) = (object.version_at(), object.metadata_at());

@@ -19,7 +19,8 @@ pub struct Page {
 pub struct NextPage {
     /// The first key of the page, without the scope's prefix.
     pub start: String,
-    /// The number of objects in this page and all later ones; `None` if the predicate does not match everything.
+    /// How many objects follow this page, as upstream counts them: those from its start on, without those on it. In a
+    /// page of shards that includes the ones between them (read-path 5.5). `None` if there is another selector.
     pub remaining: Option<usize>,
 }
 
@@ -31,6 +32,8 @@ pub struct Search<'a> {
     predicate: &'a Predicate,
     limit: usize,
     prefix: String,
+    /// The smallest key of the page.
+    start: String,
     /// The smallest key that has not been examined yet.
     from: String,
     found: Vec<Arc<Object>>,
@@ -48,7 +51,7 @@ impl<'a> Search<'a> {
     pub(super) fn new(state: &'a Extract, start: &str, limit: usize, predicate: &'a Predicate) -> Self {
         let prefix = state.prefix();
         let from = format!("{prefix}{start}");
-        Self { state, predicate, limit, prefix, from, found: Vec::new(), bytes: 0 }
+        Self { state, predicate, limit, prefix, start: from.clone(), from, found: Vec::new(), bytes: 0 }
     }
 
     /// Examines some objects. Returns the page once it is found; until then, other tasks should get a turn.
@@ -86,7 +89,10 @@ impl<'a> Search<'a> {
     fn page(&mut self, has_next: bool) -> Page {
         let next = has_next.then(|| NextPage {
             start: self.from[self.prefix.len()..].to_owned(),
-            remaining: self.predicate.is_everything().then(|| self.state.count_from(&self.prefix, &self.from)),
+            remaining: self.predicate.tells_rest().then(|| {
+                let all = self.state.count_from(&self.prefix, &self.start);
+                all.saturating_sub(self.found.len())
+            }),
         });
         Page { objects: mem::take(&mut self.found), bytes: mem::take(&mut self.bytes), next }
     }
@@ -98,7 +104,7 @@ mod tests {
 
     use super::*;
     use crate::store::{self, HistoryLimits, Objects, Schema, Scope, Shape, View};
-    use base::apimachinery::{FieldSelector, LabelSelector, ResourceVersion};
+    use base::apimachinery::{FieldSelector, LabelSelector, ResourceVersion, ShardSelector};
 
     /// 3,000 objects in two namespaces; a third of them has a label.
     fn state(scope: Scope) -> (Extract, Arc<Schema>) {
@@ -159,6 +165,18 @@ mod tests {
         let (_, schema) = state(Scope::Everything);
         let work = |predicate: &Predicate| predicate.objects_at_once();
         assert!((20..200).contains(&work(&third(&schema))) && work(&predicate("third", &schema)) < 2000);
+    }
+
+    #[test]
+    fn pages_of_shards_count_all_objects() {
+        let (state, schema) = state(Scope::Namespace("b".into()));
+        let all = "shardRange(object.metadata.uid,'0x0000000000000000','0x10000000000000000')";
+        let none = "shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')";
+        for (shards, found, rest) in [(all, 40, Some(1460)), (none, 0, None)] {
+            let shards = ShardSelector::parse(shards).unwrap();
+            let (page, _) = self::found(state.search("", 40, &predicate("", &schema).within(Some(shards))));
+            assert_eq!((page.objects.len(), page.next.and_then(|next| next.remaining)), (found, rest));
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod prewarm;
 mod progress_probe;
 mod proof_cost;
 mod proofs;
+mod shards;
 mod staleness;
 mod status;
 mod store_key;

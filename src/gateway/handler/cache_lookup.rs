@@ -139,7 +139,7 @@ mod tests {
     use http::{Method, Request};
 
     use super::*;
-    use base::apimachinery::RequestInfo;
+    use base::{apimachinery::RequestInfo, config::Shards};
 
     #[test]
     fn only_reads_that_a_filled_cache_answers_wait_for_the_fill() {
@@ -148,6 +148,7 @@ mod tests {
             fill_wait: Duration::from_secs(30),
             most_recent_watch: if proves { MostRecentWatch::Prove } else { MostRecentWatch::Forward },
             most_recent: if proves { MostRecentReads::Prove } else { MostRecentReads::Auto },
+            shards: Shards::Upstream,
         };
         let waited = |path: &str, prove| {
             let request = Request::get(path).body(()).unwrap();

@@ -36,7 +36,8 @@ use crate::{
     upstream::Introduction,
 };
 use base::{
-    apimachinery::{RequestInfo, ResourceRequest, Verb, WatchOptions},
+    apimachinery::{Query, RequestInfo, ResourceRequest, ShardSelector, Verb, WatchOptions},
+    config::Shards,
     fairness::ByteBudget,
     telemetry::Outcome,
 };
@@ -156,7 +157,7 @@ impl Stages {
         let route = route::decide(request, &context.info, &self.cachers.excluded())?;
         self.accounts.can_log()?;
         let (target, verb) = (route.target, route.options.verb());
-        let config = self.settings.reads();
+        let config = self.settings.reads().of_shards(route.options.is_sharded());
         let downstream = Downstream::of(request.headers());
         let unanswerable = || route::unanswerable(&route, downstream, config.most_recent, &self.cachers);
         let grant = async |record: &mut RequestRecord, known_at| {
@@ -248,6 +249,9 @@ impl Stages {
         self.trace_forward(&mut request, context, &mut record);
         let comes_from_gateway = connector::comes_from_gateway(request.headers());
         let answer = self.forward.send(request, credentials, requester, is_watch).await;
+        if let Some(refusal) = self.lacks_shards(&answer, context, why) {
+            return self.reject(respond::refusal(refusal), asked, info, record);
+        }
         let is_away = answer.as_ref().is_err_and(ForwardError::is_away);
         if is_away
             && let Some(kept) = asked_discovery.as_ref().and_then(AskedDiscovery::kept)
@@ -283,6 +287,26 @@ impl Stages {
                 answer
             }
         }
+    }
+
+    /// Why upstream's answer is not the one to the request: it ignores the `shardSelector`, and the configuration wants
+    /// it to count. Errors of upstream are answers.
+    fn lacks_shards<B, E>(
+        &self,
+        answer: &Result<Response<B>, E>,
+        context: &RequestContext,
+        why: ForwardReason,
+    ) -> Option<Refusal> {
+        let selects = matches!(context.info.verb, Verb::List | Verb::Watch);
+        let is_success = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
+        if !selects || !is_success || self.settings.reads().shards != Shards::Always {
+            return None;
+        }
+        let query = Query::parse(context.query()).ok()?;
+        Some(match ShardSelector::parse(query.text("shardSelector")?) {
+            Ok(_) => Refusal::NoShards(why),
+            Err(invalid) => Refusal::InvalidShards(invalid),
+        })
     }
 
     /// Runs before the request is sent, because it depends on the user whether the client's trace continues upstream.

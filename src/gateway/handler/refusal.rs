@@ -4,7 +4,7 @@ use crate::{
     listener::Malformed,
     serve::{ForwardReason, Unanswered},
 };
-use base::apimachinery::ElectionRank;
+use base::apimachinery::{ElectionRank, InvalidShardSelector};
 
 /// Why memory gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,15 @@ pub(super) enum Refusal {
         "this client has too many large reads at once; send fewer lists that print Tables or select from many objects"
     )]
     NoTurn,
+    /// With `reads.shards: always`.
+    #[error(
+        "reads.shards is always, so a shardSelector is answered from memory alone, and this request cannot be ({}): \
+         try again, or leave out the shardSelector",
+        .0.as_str()
+    )]
+    NoShards(ForwardReason),
+    #[error("{0}")]
+    InvalidShards(InvalidShardSelector),
     /// A watch that waited for its cache: forwarded, it would only delay the end.
     #[error("the gateway is shutting down")]
     Draining,
@@ -89,6 +98,8 @@ impl Refusal {
             Self::TooManyWatches => "client_watches",
             Self::TooManyBytes => "answer_bytes",
             Self::NoTurn => "client_read_wait",
+            Self::NoShards(_) => "no_shards",
+            Self::InvalidShards(_) => "invalid_shards",
             Self::Draining => "draining",
         }
     }

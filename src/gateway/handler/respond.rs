@@ -41,6 +41,7 @@ pub(super) fn error(error: &ForwardError, continues: bool) -> Rejection {
 pub(super) fn refusal(refusal: Refusal) -> Rejection {
     let status = match refusal {
         Refusal::Malformed(why) => Status::bad_request(format!("kube-fanout: {why}")),
+        Refusal::InvalidShards(why) => Status::bad_request(format!("kube-fanout: {why}")),
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
@@ -53,7 +54,9 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::NotInMemory | Refusal::NotYetInMemory(_) => {
             Status::service_unavailable(format!("kube-fanout: {refusal}"), None)
         }
-        Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
+        Refusal::Draining | Refusal::NoShards(_) => {
+            Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS))
+        }
     };
     Rejection { status, reason: refusal.as_str(), is_usual: refusal.is_usual() }
 }

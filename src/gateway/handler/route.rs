@@ -116,6 +116,14 @@ impl ReadOptions {
         }
     }
 
+    /// Whether this is a list or a watch of shards.
+    pub(super) fn is_sharded(&self) -> bool {
+        match self {
+            Self::Get(_) => false,
+            Self::List(ListOptions { shards, .. }) | Self::Watch(WatchOptions { shards, .. }) => shards.is_some(),
+        }
+    }
+
     /// Whether this is a get or a list of the most recent state.
     fn wants_most_recent(&self) -> bool {
         match self {

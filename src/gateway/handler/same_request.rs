@@ -9,7 +9,7 @@ use super::{cache_lookup, route};
 use crate::{authn::Authenticator, authz::oracle, listener};
 use base::{
     apimachinery::{ObjectKey, RequestInfo},
-    config::{MostRecentReads, MostRecentWatch, ReadsConfig},
+    config::{MostRecentReads, MostRecentWatch, ReadsConfig, Shards},
 };
 
 pub(super) const CONFIG: ReadsConfig = ReadsConfig {
@@ -17,6 +17,7 @@ pub(super) const CONFIG: ReadsConfig = ReadsConfig {
     fill_wait: Duration::from_secs(30),
     most_recent_watch: MostRecentWatch::Prove,
     most_recent: MostRecentReads::Prove,
+    shards: Shards::Upstream,
 };
 
 /// Panics if the request can be read in two ways. Returns the objects that memory may answer it with, of a namespaced

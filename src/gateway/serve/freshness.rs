@@ -159,7 +159,7 @@ mod tests {
     };
     use base::{
         apimachinery::{Encoding, IncludeObject, ListOptions, Representation, RequestInfo, Target},
-        config::{CacheScope, MostRecentWatch},
+        config::{CacheScope, MostRecentWatch, Shards},
         fairness::{ByteBudget, ClientKey, Shares},
         lifecycle::Tasks,
         telemetry::TopClients,
@@ -235,6 +235,7 @@ mod tests {
                 fill_wait: Duration::ZERO,
                 most_recent_watch: MostRecentWatch::Prove,
                 most_recent: MostRecentReads::Auto,
+                shards: Shards::Upstream,
             },
         };
         let attributes = Attributes::of(info.verb, request, Some(&query));

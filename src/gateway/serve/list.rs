@@ -55,7 +55,8 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
     };
     special_rules(&options.fields, view.scope(), is_page, freshness)?;
     let schema = view.schema();
-    let predicate = Predicate::new(options.labels.clone(), &options.fields, schema)?;
+    let shards = read.shards(options.shards.as_ref()).await?;
+    let predicate = Predicate::new(options.labels.clone(), &options.fields, schema)?.within(shards);
     let pretty = read.is_pretty(options.pretty)?;
     let writer = Writer::of(read)?;
     let selected_objects = Selected::Matching { predicate: &predicate, limit: page_limit(options) };
@@ -69,7 +70,10 @@ pub async fn list(read: &Read<'_>, options: &ListOptions, permit: Permit) -> Res
             in_chunks(read, form, leaves, &ListPosition::of(state.version()), pretty, &mut work).await?
         }
         (Writer::Objects(form), None) => {
-            let (found, position) = selection(read, &state, &predicate, page, &mut work).await?;
+            let (found, mut position) = selection(read, &state, &predicate, page, &mut work).await?;
+            if matches!(form, Form::Whole(_)) {
+                position.shards = predicate.shards().cloned();
+            }
             // In a page of metadata, current servers say how many objects follow; 1.20 does not.
             let tells_rest = matches!(form, Form::Partial(..)) && position.remaining_item_count.is_some();
             if tells_rest && !read.instance.has_watch_list() {

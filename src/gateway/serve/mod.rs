@@ -39,8 +39,8 @@ use http::HeaderMap;
 
 use crate::{cacher::Instance, connector};
 use base::{
-    apimachinery::{Freshness, IncludeObject, ListOptions, Representation, ResourceRequest},
-    config::ReadsConfig,
+    apimachinery::{Freshness, IncludeObject, ListOptions, Representation, ResourceRequest, ShardSelector},
+    config::{ReadsConfig, Shards},
     fairness::{ClientByteBudget, ClientShares},
     telemetry::Client,
 };
@@ -88,10 +88,29 @@ impl Downstream {
 
     /// Whether the list is the question of a gateway how far upstream is: for one object of the most recent state.
     pub fn asks_for_head(self, options: &ListOptions) -> bool {
-        let ListOptions { freshness, limit, continue_token, labels, fields, pretty } = options;
+        let ListOptions { freshness, limit, continue_token, labels, fields, shards, pretty } = options;
         self != Self::Client
             && *freshness == Freshness::MostRecent
             && limit.is_some_and(|limit| limit.get() == 1)
-            && (continue_token.is_none() && labels.is_empty() && fields.is_empty() && pretty.is_none())
+            && (continue_token.is_none() && labels.is_empty() && fields.is_empty())
+            && (shards.is_none() && pretty.is_none())
+    }
+}
+
+impl Read<'_> {
+    /// The shards that are selected, if `wanted` are the request's. Upstream may ignore them, and then so does the
+    /// gateway.
+    async fn shards(&self, wanted: Option<&ShardSelector>) -> Result<Option<ShardSelector>, ForwardReason> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        let has_shards = match self.config.shards {
+            Shards::Always => Some(true),
+            // Boxed: it is rare.
+            Shards::Upstream => Box::pin(self.instance.has_shards()).await,
+        };
+        match has_shards {
+            Some(true) => Ok(Some(wanted.clone())),
+            Some(false) => Ok(None),
+            None => Err(ForwardReason::UnknownShards),
+        }
     }
 }

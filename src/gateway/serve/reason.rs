@@ -80,6 +80,8 @@ pub enum ForwardReason {
     ExactSingleName,
     /// Upstream does not support `sendInitialEvents`, and words the error.
     NoWatchList,
+    /// Whether upstream selects by `shardSelector` is not known: it was asked, and has not answered.
+    UnknownShards,
     /// A bookmark is required, but upstream has not sent one yet that could serve as its template.
     NoBookmark,
     /// The cache has been without upstream for longer than `cache.maxStaleness`.
@@ -130,6 +132,7 @@ impl ForwardReason {
             Self::CostlySelector => "costly_selector",
             Self::ExactSingleName => "exact_single_name",
             Self::NoWatchList => "no_watch_list",
+            Self::UnknownShards => "unknown_shards",
             Self::NoBookmark => "no_bookmark",
             Self::Stale => "stale",
             Self::Unproven => "unproven",

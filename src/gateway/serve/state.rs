@@ -37,10 +37,11 @@ pub(super) async fn state(
     permit: &Permit,
 ) -> Result<Option<Response<Body>>, Unanswered> {
     let schema = read.instance.schema();
-    let ListOptions { freshness, limit, continue_token, labels, fields, pretty: _ } = options;
+    let ListOptions { freshness, limit, continue_token, labels, fields, shards, pretty: _ } = options;
     let kept = Representation { encoding: schema.shape.encoding(), view: View::Whole };
     let is_asked = read.headers.get(STATE_FORMAT).is_some_and(|format| format == PACKED_FORMAT);
-    let is_whole = limit.is_none() && continue_token.is_none() && labels.is_empty() && fields.is_empty();
+    let is_selected = !labels.is_empty() || !fields.is_empty() || shards.is_some();
+    let is_whole = limit.is_none() && continue_token.is_none() && !is_selected;
     if !is_asked || !is_whole || *freshness == Freshness::MostRecent || read.representation != kept {
         return Ok(None);
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{authz::Permit, cacher::Instance};
 use base::{
-    apimachinery::{Freshness, ResourceVersion, ResponseKind, Verb, WatchOptions, WatchStart},
+    apimachinery::{Freshness, ResourceVersion, ResponseKind, ShardSelector, Verb, WatchOptions, WatchStart},
     config::{MostRecentWatch, ReadsConfig},
 };
 use engine::{
@@ -46,7 +46,8 @@ pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> R
         Writer::Objects(form) => EventForm::Objects(form),
         Writer::Table(table) => table.events(read).await?,
     };
-    let wanted = Wanted::of(read, options, &permit, form)?;
+    let shards = read.shards(options.shards.as_ref()).await?;
+    let wanted = Wanted::of(read, options, &permit, form)?.within(shards);
     let view = &wanted.view;
     let after = start(view, &read.instance, wanted.options.start, read.config).await?;
     let first = match after {
@@ -79,6 +80,10 @@ impl<'a> Wanted<'a> {
         let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
         let bookmarks = bookmarks(instance, options, &mut form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
+    }
+
+    fn within(self, shards: Option<ShardSelector>) -> Self {
+        Self { predicate: self.predicate.within(shards), ..self }
     }
 
     /// The stream of the changes after the version `after`, or of the newest state and the changes after it. `first` is

@@ -88,5 +88,7 @@ fn interest(interest: &Interest) -> String {
         Interest::Named(name) => format!("name {name}"),
         Interest::Object(key) => format!("object {}", key.as_str()),
         Interest::Indexed(value) => format!("index {value}"),
+        Interest::Shards(shards, None) => shards.to_string(),
+        Interest::Shards(shards, Some(namespace)) => format!("namespace {namespace}: {shards}"),
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
+use memchr::memmem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::{
     time::{Instant, timeout},
@@ -36,6 +37,11 @@ const NO_OBJECT: &str = "kube-fanout.";
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// The `Accept` header for Tables, which are JSON.
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+/// All shards there are.
+const ALL_SHARDS: &str = "shardRange(object.metadata.uid,'0x0000000000000000','0x10000000000000000')";
+/// No shard selector, and how an API server says so.
+const NO_SHARDS: &str = "none";
+const INVALID_SHARDS: &[u8] = b"invalid shard selector";
 /// The parameters of a watch that begins with the state.
 const WATCH_LIST: &str = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
 /// The timeout of a watch of no object, which is closed after its first event, in seconds.
@@ -156,6 +162,29 @@ impl ResourceListWatch {
         whole(self.get_nothing("resourceVersion=0", "", TABLE).await?).await
     }
 
+    /// Whether upstream selects by `shardSelector`, or ignores it, as most do. Costs upstream no more than a get.
+    ///
+    /// # Errors
+    /// Upstream's response is not as expected.
+    pub async fn has_shards(&self) -> Result<bool, Failure> {
+        let json = accept(Encoding::Json);
+        let query = |shards: &str| format!("resourceVersion=0&shardSelector={}", utf8_percent_encode(shards, RESERVED));
+        if self.definition.is_none() {
+            let list = whole(self.get_nothing(&query(ALL_SHARDS), "", json).await?).await?;
+            let list: ShardedList = serde_json::from_slice(&list).map_err(|_| Failure::Malformed)?;
+            return Ok(list.metadata.shard_info.is_some());
+        }
+        // Lists of custom resources do not say that they are selected (read-path 5.5). A refusal does.
+        let answer = timeout(HEADERS_MAX, self.upstream.send(self.nothing(&query(NO_SHARDS), "", json)?)).await;
+        let answer = answer.map_err(|_| Failure::Unavailable)?.map_err(|_| Failure::Unavailable)?;
+        if answer.status() == StatusCode::OK {
+            return Ok(false);
+        }
+        let (code, body) = (answer.status().as_u16(), error_body(answer).await);
+        let is_refused = memmem::find(&body, INVALID_SHARDS).is_some();
+        if is_refused { Ok(true) } else { Err(Failure::of_answer(code, &body)) }
+    }
+
     /// Requests a part of the scope that has no objects: [`NO_OBJECT`], in a namespace that cannot exist if the
     /// resource is namespaced and the gateway reads all namespaces. `labels` are added to the field selector.
     ///
@@ -167,14 +196,30 @@ impl ResourceListWatch {
         labels: &str,
         accept: &'static str,
     ) -> Result<http::Response<ResponseBody>, Failure> {
+        self.send(self.nothing(query, labels, accept)?, HEADERS_MAX).await
+    }
+
+    fn nothing(&self, query: &str, labels: &str, accept: &'static str) -> Result<Request<RequestBody>, Failure> {
         let CollectionScope { namespace, selection } = &self.scope;
         let namespace = namespace.as_deref().or(self.namespaced.then_some(NO_OBJECT));
         // Rights may depend on the selection.
         let selection = selection.iter().map(|selection| format!(",{selection}"));
         let fields: String = iter::once(format!("metadata.name={NO_OBJECT}{labels}")).chain(selection).collect();
         let query = format!("{query}&{}", field_selector(&fields));
-        self.send(request(&self.resource.path_in(namespace), &query, accept)?, HEADERS_MAX).await
+        request(&self.resource.path_in(namespace), &query, accept)
     }
+}
+
+/// What a list says of its shards.
+#[derive(serde::Deserialize)]
+struct ShardedList {
+    metadata: ShardedListMeta,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ShardedListMeta {
+    shard_info: Option<serde::de::IgnoredAny>,
 }
 
 /// The body of a list or of a watch.
@@ -370,7 +415,11 @@ fn warnings(headers: &HeaderMap) -> Vec<HeaderValue> {
 
 async fn failure(response: http::Response<ResponseBody>) -> Failure {
     let code = response.status().as_u16();
+    Failure::of_answer(code, &error_body(response).await)
+}
+
+/// Empty if it cannot be read.
+async fn error_body(response: http::Response<ResponseBody>) -> Bytes {
     let body = Limited::new(response.into_body(), STATUS_BYTES_MAX).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
-    Failure::of_answer(code, &body)
+    body.map(|body| body.to_bytes()).unwrap_or_default()
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use crate::{definition::Definition, json, stored::Stored};
 
 /// The content of a list, in any representation.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Page {
     /// The collection's version.
     pub(crate) revision: u64,
     pub(crate) continue_token: Option<String>,
     /// The number of items after this page, where the API server reports it.
     pub(crate) remaining: Option<usize>,
+    /// The shards, in lists of whole objects of built-in types.
+    pub(crate) shards: Option<String>,
     pub(crate) objects: Vec<Arc<Stored>>,
 }
 
@@ -40,6 +42,9 @@ pub(crate) fn metadata(page: &Page) -> String {
     }
     if let Some(remaining) = page.remaining {
         text += &format!(r#","remainingItemCount":{remaining}"#);
+    }
+    if let Some(shards) = &page.shards {
+        text += &format!(r#","shardInfo":{{"selector":"{shards}"}}"#);
     }
     text + "}"
 }

@@ -26,8 +26,7 @@ impl Representation {
     pub(crate) fn object(self, definition: &Definition, api_version: &str, object: Arc<Stored>) -> Vec<u8> {
         match self {
             Self::Table(table) => {
-                let page =
-                    Page { revision: object.revision, continue_token: None, remaining: None, objects: vec![object] };
+                let page = Page { revision: object.revision, objects: vec![object], ..Page::default() };
                 table.page(definition, api_version, &page)
             }
             Self::Json | Self::Metadata(_) => self.event_object(definition, api_version, &object, false),

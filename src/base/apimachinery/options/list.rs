@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU64;
 
-use crate::apimachinery::options::{InvalidOptions, Match, Version, check_timeout, pretty, selectors};
+use crate::apimachinery::options::{InvalidOptions, Match, Version, check_timeout, pretty, selectors, shards};
 use crate::apimachinery::query::Query;
-use crate::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, LabelSelector};
+use crate::apimachinery::{ContinueAt, ContinueToken, FieldSelector, Freshness, LabelSelector, ShardSelector};
 
 /// The parameters of a list (read-path 1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct ListOptions {
     pub continue_token: Option<ContinueToken>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
+    /// Which upstream may ignore: see [`ShardSelector`].
+    pub shards: Option<ShardSelector>,
     /// `None` if the user agent decides.
     pub pretty: Option<bool>,
 }
@@ -40,13 +42,14 @@ impl ListOptions {
         let version = Version::parse(&query)?;
         let version_match = Match::parse(&query)?;
         let (labels, fields) = selectors(&query)?;
+        let shards = shards(&query)?;
         let continue_token = query.text("continue").map(ContinueToken::parse).transpose()?;
         let freshness = match &continue_token {
             Some(token) => continued(token, version, version_match)?,
             None => first_page(version, version_match, limit.is_some())?,
         };
         let limit = limit.filter(|_| version != Version::Zero);
-        Ok(Self { freshness, limit, continue_token, labels, fields, pretty: pretty(&query) })
+        Ok(Self { freshness, limit, continue_token, labels, fields, shards, pretty: pretty(&query) })
     }
 }
 

@@ -16,7 +16,10 @@ pub use watch::{WatchOptions, WatchStart};
 use std::time::Duration;
 
 use crate::apimachinery::query::{InvalidQuery, Query};
-use crate::apimachinery::{FieldSelector, InvalidContinueToken, InvalidSelector, LabelSelector, ResourceVersion};
+use crate::apimachinery::{
+    FieldSelector, InvalidContinueToken, InvalidSelector, InvalidShardSelector, LabelSelector, ResourceVersion,
+    ShardSelector,
+};
 
 /// The state of a collection that a read requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +45,8 @@ pub enum InvalidOptions {
     Labels(#[source] InvalidSelector),
     #[error("the field selector is invalid")]
     Fields(#[source] InvalidSelector),
+    #[error(transparent)]
+    Shards(#[from] InvalidShardSelector),
     /// The parameter is refused or unspecified in combination with the others, or its value is refused.
     #[error("{0} is not supported here")]
     Unsupported(&'static str),
@@ -93,16 +98,17 @@ impl Match {
 }
 
 fn selectors(query: &Query<'_>) -> Result<(LabelSelector, FieldSelector), InvalidOptions> {
-    // Alpha and off by default; where it is enabled, it changes the response.
-    if query.first("shardSelector").is_some() {
-        return Err(InvalidOptions::Unsupported("shardSelector"));
-    }
     let labels = query.first("labelSelector").unwrap_or_default();
     let fields = query.first("fieldSelector").unwrap_or_default();
     Ok((
         LabelSelector::parse(labels).map_err(InvalidOptions::Labels)?,
         FieldSelector::parse(fields).map_err(InvalidOptions::Fields)?,
     ))
+}
+
+/// `None` if the parameter is missing or empty.
+fn shards(query: &Query<'_>) -> Result<Option<ShardSelector>, InvalidShardSelector> {
+    query.text("shardSelector").map(ShardSelector::parse).transpose()
 }
 
 /// The result of Go's `ParseBool`; with an empty value, the user agent decides (read-path 4.1).

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::apimachinery::options::{InvalidOptions, Match, Version, selectors};
+use crate::apimachinery::options::{InvalidOptions, Match, Version, selectors, shards};
 use crate::apimachinery::query::Query;
-use crate::apimachinery::{FieldSelector, Freshness, LabelSelector, ResourceVersion};
+use crate::apimachinery::{FieldSelector, Freshness, LabelSelector, ResourceVersion, ShardSelector};
 
 /// The parameters of a watch (read-path 1.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct WatchOptions {
     pub timeout: Option<Duration>,
     pub labels: LabelSelector,
     pub fields: FieldSelector,
+    /// Which upstream may ignore: see [`ShardSelector`].
+    pub shards: Option<ShardSelector>,
 }
 
 /// The start of a watch.
@@ -55,6 +57,7 @@ impl WatchOptions {
             start(version, version_match, initial_events)?
         };
         let (labels, fields) = selectors(&query)?;
+        let shards = shards(&query)?;
         Ok(Self {
             start,
             initial_events_end: bookmarks && !bare && matches!(start, WatchStart::State(_)),
@@ -63,6 +66,7 @@ impl WatchOptions {
             timeout,
             labels,
             fields,
+            shards,
         })
     }
 }

@@ -22,7 +22,7 @@ fn version(text: &str) -> ResourceVersion {
 }
 
 fn at(text: &str) -> ListPosition {
-    ListPosition { version: version(text), continue_token: None, remaining_item_count: None }
+    ListPosition::of(version(text))
 }
 
 fn resource(group: &str, resource: &str) -> GroupResource {

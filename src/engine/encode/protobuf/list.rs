@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use super::{
     envelope::{CLOSING, put_envelope_head},
-    meta::ListMeta,
+    meta::{ListMeta, ShardInfo},
 };
 use crate::{
     encode::ListPosition,
@@ -72,6 +72,7 @@ impl ListEnvelope {
             resource_version: position.version.to_string(),
             r#continue: position.continue_token.clone().unwrap_or_default(),
             remaining_item_count: position.remaining_item_count.map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
+            shard_info: position.shards.as_ref().map(|shards| ShardInfo { selector: shards.to_string() }),
         };
         let mut field = Vec::new();
         put_bytes(&mut field, self.metadata, &message.encode_to_vec());

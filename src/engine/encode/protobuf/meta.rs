@@ -21,4 +21,13 @@ pub(super) struct ListMeta {
     pub(super) r#continue: String,
     #[prost(int64, optional, tag = "4")]
     pub(super) remaining_item_count: Option<i64>,
+    #[prost(message, optional, tag = "5")]
+    pub(super) shard_info: Option<ShardInfo>,
+}
+
+/// Which shards a list has.
+#[derive(Clone, PartialEq, prost::Message, serde::Deserialize)]
+pub(super) struct ShardInfo {
+    #[prost(string, required, tag = "1")]
+    pub(super) selector: String,
 }

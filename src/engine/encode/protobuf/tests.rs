@@ -9,7 +9,9 @@ use crate::{
     encode::ListPosition,
     store::{ChangeKind, FrameKind, HistoryLimits, Object, Predicate, Schema, Shape, store},
 };
-use base::apimachinery::{FieldSelector, GroupResource, LabelSelector, ResourceVersion, selectable_fields};
+use base::apimachinery::{
+    FieldSelector, GroupResource, LabelSelector, ResourceVersion, ShardSelector, selectable_fields,
+};
 
 fn golden(name: &str) -> Bytes {
     let path = format!("{}/../../tests/data/golden/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -46,7 +48,7 @@ fn objects(list: &ListBody, schema: &Schema) -> Vec<Arc<Object>> {
 }
 
 fn position(list: &ListBody) -> ListPosition {
-    ListPosition { version: version(&list.resource_version), continue_token: None, remaining_item_count: None }
+    ListPosition::of(version(&list.resource_version))
 }
 
 fn rebuilt(envelope: &ListEnvelope, position: &ListPosition, objects: &[Arc<Object>]) -> Vec<u8> {
@@ -142,11 +144,31 @@ fn pages_have_a_token_for_the_next_one() {
         version: version("7"),
         continue_token: Some("token".to_owned()),
         remaining_item_count: Some(300),
+        shards: None,
     };
     let body = rebuilt(&ListEnvelope::new("PodList", "v1"), &position, &[]);
     let list = ListBody::parse(body.clone().into()).unwrap();
     assert_eq!((list.resource_version.as_str(), list.r#continue.as_str(), list.items().count()), ("7", "token", 0));
     assert!(body.ends_with(b"\x1a\x05token\x20\xac\x02\x1a\x00\x22\x00"));
+}
+
+/// Recorded of a server with `ShardedListAndWatch`.
+#[test]
+fn a_page_of_shards_equals_that_of_upstream() {
+    let body = golden("v1.36/shards/configmaps.pb");
+    let list = ListBody::parse(body.clone()).unwrap();
+    let range = |start, end| format!("shardRange(object.metadata.uid, '0x{start}', '0x{end}')");
+    let (low, high) = (range("0000000000000000", "8000000000000000"), range("ff00000000000000", "10000000000000000"));
+    let shards = ShardSelector::parse(&format!("{low}||{high}")).unwrap();
+    let objects = objects(&list, &schema("ConfigMap", "v1", "", "configmaps"));
+    assert!(objects.iter().all(|object| object.is_in(&shards)));
+    let position = ListPosition {
+        continue_token: Some(list.r#continue.clone()),
+        remaining_item_count: Some(3),
+        shards: Some(shards),
+        ..position(&list)
+    };
+    assert_eq!(rebuilt(&ListEnvelope::new("ConfigMapList", "v1"), &position, &objects), body);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{
     schema::Schema,
     wire::{Field, Fields, InvalidWire, Value, varint_len},
 };
-use base::apimachinery::{ObjectKey, ResourceVersion};
+use base::apimachinery::{ObjectKey, ResourceVersion, ShardHash};
 
 impl Object {
     /// Parses an object's own message: an item of a list, or the `raw` field of an envelope.
@@ -42,8 +42,9 @@ impl Object {
         let metadata_at = metadata_at.into();
         let key = ObjectKey::new(Some(metadata.namespace).filter(|namespace| !namespace.is_empty()), name);
         let selectable = schema.selectable(metadata.labels.iter().copied(), values);
+        let uid_hash = ShardHash::of(metadata.uid);
         let (tail_len, tail, derived) = (object::position(message.len()), message.into(), Default::default());
-        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, derived })
+        Ok(Self { key, version, selectable, tail, tail_len, version_at, metadata_at, uid_hash, derived })
     }
 }
 
@@ -72,6 +73,7 @@ fn is_shortest(field: &Field<'_>) -> bool {
 struct Metadata<'a> {
     name: &'a str,
     namespace: &'a str,
+    uid: &'a str,
     version: Option<(&'a str, Range<usize>)>,
     labels: Vec<(&'a str, &'a str)>,
 }
@@ -84,6 +86,7 @@ impl<'a> Metadata<'a> {
             match field.number {
                 NAME => found.name = field.value.text().map_err(ReadError::Wire)?,
                 NAMESPACE => found.namespace = field.value.text().map_err(ReadError::Wire)?,
+                UID => found.uid = field.value.text().map_err(ReadError::Wire)?,
                 RESOURCE_VERSION => {
                     if found.version.is_some() || !is_shortest(&field) {
                         return Err(ReadError::Shape);

@@ -24,6 +24,7 @@ use super::{
     columns::TableColumns,
     proof_cost::ProofCost,
     proofs::{Candidate, Proofs, SchemaProof},
+    shards::UpstreamShards,
     staleness::StalenessLimit,
 };
 use crate::{
@@ -89,6 +90,7 @@ pub struct Instance {
     pub(super) backfill: BackfillDemand,
     proof_cost: ProofCost,
     columns: TableColumns,
+    shards: UpstreamShards,
     schema_proof: SchemaProof,
     pub(super) upstream: ResourceListWatch,
     /// One page serves all gateways that were waiting for upstream's version when it was requested.
@@ -151,6 +153,7 @@ impl Instance {
             heads: SingleFlight::new(Join::BeforeItIsSent),
             used: Mutex::new(Instant::now()),
             columns: TableColumns::new(upstream.definition(), &resource),
+            shards: UpstreamShards::default(),
             schema_proof: SchemaProof::new(upstream.definition(), reader.progress()),
             resource,
             scope,
@@ -411,6 +414,11 @@ impl Instance {
     /// print these columns.
     pub async fn columns(&self) -> Result<Arc<Columns>, Unprintable> {
         self.columns.current(&self.upstream, &self.resource).await
+    }
+
+    /// Whether upstream selects by `shardSelector`; `None` if it has not answered.
+    pub async fn has_shards(&self) -> Option<bool> {
+        self.shards.known(&self.upstream).await
     }
 
     /// The template of bookmarks; empty until upstream has sent a bookmark.
