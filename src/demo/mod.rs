@@ -135,8 +135,8 @@ fn introduce(options: &DemoOptions, gateway: &str, admin: &str, out: &mut (dyn i
     writeln!(
         out,
         "An embedded API server holds {objects} objects; {rate} of them change each second.\n\
-         kube-fanout runs in front of it, for clients with {watches} watches. At times all of them list again, or the \
-         API server restarts.\n",
+         kube-fanout runs in front of it (with reads.mostRecent: auto), for clients with {watches} watches. At times \
+         all of them list again, or the API server restarts.\n",
     )?;
     if admin.starts_with(SOCKET) {
         writeln!(out, "  kube-fanout status --watch --admin {admin}    shows the savings")?;
