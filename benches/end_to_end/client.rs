@@ -38,6 +38,8 @@ pub(crate) struct Ask {
 }
 
 pub(crate) const JSON: &str = "application/json";
+/// What kubectl asks for.
+pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 impl Ask {
@@ -47,6 +49,10 @@ impl Ask {
 
     pub(crate) fn protobuf(path: impl Into<String>) -> Self {
         Self { accept: PROTOBUF, ..Self::json(path) }
+    }
+
+    pub(crate) fn table(path: impl Into<String>) -> Self {
+        Self { accept: TABLE, ..Self::json(path) }
     }
 
     pub(crate) fn gzip(self) -> Self {

@@ -154,18 +154,45 @@ pub(crate) async fn gzip(world: &World) -> Result<Vec<Line>> {
 
 /// A list of a tenth of the collection.
 pub(crate) async fn namespace(world: &World) -> Result<Vec<Line>> {
-    small(world, "list of one namespace, a tenth of all", NAMESPACE, world.sizes.lists * 4, 0.1).await
+    let ask = Ask::json(NAMESPACE);
+    Ok(vec![small(world, "list of one namespace, a tenth of all", &ask, world.sizes.lists * 4, 0.1).await?])
 }
 
 /// A list of a fifth of a namespace.
 pub(crate) async fn label(world: &World) -> Result<Vec<Line>> {
-    let path = "/api/v1/namespaces/load-0/pods?resourceVersion=0&labelSelector=app%3Dapp-0";
-    small(world, "list by label, a fifth of a namespace", path, world.sizes.lists * 8, 0.1).await
+    let ask = Ask::json("/api/v1/namespaces/load-0/pods?resourceVersion=0&labelSelector=app%3Dapp-0");
+    Ok(vec![small(world, "list by label, a fifth of a namespace", &ask, world.sizes.lists * 8, 0.1).await?])
+}
+
+/// Lists of a part of all pods, by the hash of their uids. An API server without shards sends everything.
+pub(crate) async fn shard(world: &World) -> Result<Vec<Line>> {
+    let mut lines = Vec::new();
+    for parts in [2, 16] {
+        let ask = Ask::json(format!("{LIST}&{}", shard_selector(0, parts)));
+        let requests = world.sizes.lists * parts as usize;
+        lines.push(small(world, &format!("list of a shard, one of {parts}"), &ask, requests, 0.1).await?);
+    }
+    Ok(lines)
+}
+
+/// The parameter for that part of a split into `parts`.
+pub(crate) fn shard_selector(part: u64, parts: u64) -> String {
+    let [start, end] = [part, part + 1].map(|part| (u128::from(part) << 64) / u128::from(parts));
+    format!("shardSelector=shardRange(object.metadata.uid,%270x{start:016x}%27,%270x{end:016x}%27)")
+}
+
+/// What `kubectl get pods` asks for, of all namespaces and of one.
+pub(crate) async fn table(world: &World) -> Result<Vec<Line>> {
+    let (all, part, lists) = (Ask::table(LIST), Ask::table(NAMESPACE), world.sizes.lists);
+    Ok(vec![
+        small(world, "Table of all", &all, lists, 0.5).await?,
+        small(world, "Table of one namespace, a tenth of all", &part, lists * 4, 0.5).await?,
+    ])
 }
 
 /// A get of one pod.
 pub(crate) async fn get(world: &World) -> Result<Vec<Line>> {
-    small(world, "get", POD, world.sizes.requests, 0.25).await
+    Ok(vec![small(world, "get", &Ask::json(POD), world.sizes.requests, 0.25).await?])
 }
 
 /// The same reads by authenticated clients, whose reviews are remembered.
@@ -194,16 +221,15 @@ pub(crate) async fn delegated(world: &World) -> Result<Vec<Line>> {
 }
 
 /// A read that the baseline cannot answer.
-async fn small(world: &World, name: &str, path: &str, requests: usize, most: f64) -> Result<Vec<Line>> {
-    let ask = Ask::json(path);
+async fn small(world: &World, name: &str, ask: &Ask, requests: usize, most: f64) -> Result<Line> {
     let gateway =
         Measured { endpoint: world.gateway.endpoint.clone(), id: world.gateway.id(), ask: ask.clone(), requests };
     let mut servers = vec![gateway];
-    servers.extend(world.api_server().map(|(endpoint, id)| Measured { endpoint, id, ask, requests }));
+    servers.extend(world.api_server().map(|(endpoint, id)| Measured { endpoint, id, ask: ask.clone(), requests }));
     let costs = in_turns(&servers).await?;
     ensure!(costs.iter().all(|cost| cost.bytes > 0), "nothing was answered");
     let line = Line::new(name, "ms CPU", costs[0].each());
-    Ok(vec![line.api_server(costs.get(1).map(Cost::each)).of_api_server(most)])
+    Ok(line.api_server(costs.get(1).map(Cost::each)).of_api_server(most))
 }
 
 /// The cost of a full list in JSON at the baseline.

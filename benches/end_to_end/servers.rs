@@ -111,14 +111,16 @@ impl Upstream {
         certificates: &Certificates,
         folder: &Path,
     ) -> Result<Process> {
+        let program = assets.join("kube-apiserver");
         let arguments = [
             flags::api_server(port, etcd, certificates),
             flags::full(certificates),
+            flags::shards(&program)?.into_iter().collect(),
             // The load comes from one user, who must not be throttled.
             vec!["--enable-priority-and-fairness=false".to_owned()],
             unlimited(),
         ];
-        Process::start(name, assets.join("kube-apiserver"), arguments.concat(), folder)
+        Process::start(name, program, arguments.concat(), folder)
     }
 
     /// Custom resources on the current library (`apiextensions-apiserver`), which has `core` authenticate its clients.

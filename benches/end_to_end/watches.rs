@@ -16,7 +16,8 @@ use memchr::memmem;
 use tokio::{task::JoinSet, time::sleep};
 
 use crate::{
-    client::{Ask, Connection, Endpoint, JSON, PROTOBUF},
+    client::{Ask, Connection, Endpoint, JSON, PROTOBUF, TABLE},
+    lists::{self, shard_selector},
     pods, process,
     table::Line,
     world::World,
@@ -35,13 +36,35 @@ pub(crate) struct Load {
     pub(crate) watchers: usize,
     pub(crate) http2: bool,
     pub(crate) accept: &'static str,
-    /// Whether each watches its own node.
-    pub(crate) by_node: bool,
+    pub(crate) selects: Selects,
+}
+
+/// What each watch selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Selects {
+    Everything,
+    /// A node of its own.
+    Node,
+    /// One shard of [`SHARDS`], in turns.
+    Shard,
+}
+
+/// The number of parts that replicas of a client divide the pods into.
+const SHARDS: usize = 16;
+
+impl Selects {
+    fn parameter(self, number: usize) -> String {
+        match self {
+            Self::Everything => String::new(),
+            Self::Node => format!("&fieldSelector=spec.nodeName%3Dnode-{number}"),
+            Self::Shard => format!("&{}", shard_selector((number % SHARDS) as u64, SHARDS as u64)),
+        }
+    }
 }
 
 impl Load {
     pub(crate) fn new(watchers: usize, http2: bool) -> Self {
-        Self { watchers, http2, accept: JSON, by_node: false }
+        Self { watchers, http2, accept: JSON, selects: Selects::Everything }
     }
 }
 
@@ -81,8 +104,7 @@ impl Watchers {
         for first in (0..load.watchers).step_by(streams) {
             let mut connection = endpoint.connect(load.http2).await?;
             for number in first..load.watchers.min(first + streams) {
-                let selector =
-                    if load.by_node { format!("&fieldSelector=spec.nodeName%3Dnode-{number}") } else { String::new() };
+                let selector = load.selects.parameter(number);
                 let path = format!("/api/v1/pods?watch=1&resourceVersion={version}{selector}");
                 let ask = Ask { accept: load.accept, http2: load.http2, ..Ask::json(path) };
                 let body = connection.open(&ask).await?.into_body();
@@ -212,7 +234,7 @@ pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
     let few = (sizes.node_watchers / 100).max(10);
     let mut costs = Vec::new();
     for watchers in [few, sizes.node_watchers] {
-        let load = Load { by_node: true, ..Load::new(watchers, true) };
+        let load = Load { selects: Selects::Node, ..Load::new(watchers, true) };
         let watchers = Watchers::open(&world.gateway.endpoint, &load, &world.version().await?).await?;
         let before = process::cpu(world.gateway.id());
         // Only nodes that are watched even with few watchers.
@@ -229,6 +251,42 @@ pub(crate) async fn by_node(world: &World) -> Result<Vec<Line>> {
         Line::new(format!("{few} watchers of a node each: a change"), "us CPU", costs[0]),
         line.goal(costs[1] / costs[0], 1.3, "x few"),
     ])
+}
+
+/// Watchers of one shard each: a change must cost what its shard's watchers cost.
+pub(crate) async fn by_shard(world: &World) -> Result<Vec<Line>> {
+    let (sizes, gateway) = (&world.sizes, &world.gateway);
+    let of_a_shard = (sizes.watchers / SHARDS).max(1);
+    let mut costs = Vec::new();
+    for (selects, watchers) in [(Selects::Everything, of_a_shard), (Selects::Shard, of_a_shard * SHARDS)] {
+        let load = Load { selects, ..Load::new(watchers, true) };
+        let watchers = Watchers::open(&gateway.endpoint, &load, &world.version().await?).await?;
+        let before = process::cpu(gateway.id());
+        let pods = (0..sizes.changes).map(|change| change % sizes.pods);
+        pods::change(&world.upstream.endpoint, sizes, pods, sizes.rate).await?;
+        watchers.seen((sizes.changes * of_a_shard) as u64).await?;
+        costs.push((process::cpu(gateway.id()) - before).as_secs_f64() * 1e6 / sizes.changes as f64);
+    }
+    let name = format!("{} watchers of {SHARDS} shards: a change", of_a_shard * SHARDS);
+    let line = Line::new(name, "us CPU", costs[1]);
+    Ok(vec![
+        Line::new(format!("{of_a_shard} watchers of everything: a change"), "us CPU", costs[0]),
+        line.goal(costs[1] / costs[0], 1.5, "x those of everything"),
+    ])
+}
+
+/// Watches of Tables (`kubectl get -w`), whose rows are made for each of them.
+pub(crate) async fn tables(world: &World) -> Result<Vec<Line>> {
+    let load = Load { accept: TABLE, ..Load::new(world.sizes.watchers / 20, false) };
+    let gateway = deliver(world, &world.gateway.endpoint, world.gateway.id(), &load).await?;
+    let name = format!("{} watchers of Tables: a delivery", load.watchers);
+    let line = Line::new(name, "us CPU", gateway.microseconds_each());
+    let Some((endpoint, id)) = world.api_server() else { return Ok(vec![line]) };
+    let delivered = deliver(world, &endpoint, id, &load).await?;
+    // The writes cost it as much as they did while the gateway delivered.
+    let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
+    let api_server = Delivered { cpu, ..delivered }.microseconds_each();
+    Ok(vec![line.api_server(Some(api_server)).of_api_server(0.5)])
 }
 
 /// All objects as initial events, as informers start, until the last one has been read.
@@ -253,7 +311,7 @@ pub(crate) async fn watch_list(world: &World) -> Result<Vec<Line>> {
         Some(api_server) => Some(measure(api_server, sizes.lists.div_ceil(8)).await?),
         None => None,
     };
-    let baseline = crate::lists::baseline_list(world).await?;
+    let baseline = lists::baseline_list(world).await?;
     let line = Line::new("watch of all from RV=0, until all objects have come", "ms CPU", gateway).baseline(baseline);
     Ok(vec![line.api_server(api_server).times_baseline(2.0)])
 }

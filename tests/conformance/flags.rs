@@ -1,6 +1,9 @@
 //! The command-line flags of API servers and of etcd. The benches start the same servers, with further flags.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result};
+use memchr::memmem;
 
 use crate::certificates::Certificates;
 
@@ -48,6 +51,13 @@ pub(crate) fn custom_resources(kubeconfig: &Path) -> Vec<String> {
         // These plugins watch types that a 1.20 server does not have; without them the server is never ready.
         "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy".to_owned(),
     ]
+}
+
+/// The flag that makes a server select by `shardSelector`; none for one that is too old.
+pub(crate) fn shards(program: &Path) -> Result<Option<String>> {
+    let help = Command::new(program).arg("--help").output().with_context(|| program.display().to_string())?;
+    let is_known = memmem::find(&help.stdout, b"ShardedListAndWatch").is_some();
+    Ok(is_known.then(|| "--feature-gates=ShardedListAndWatch=true".to_owned()))
 }
 
 /// The flags of an etcd with its data in this folder, and with these ports for clients and peers.

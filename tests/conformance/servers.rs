@@ -3,11 +3,9 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context, Result, bail};
-use memchr::memmem;
 use rustix::process::Signal;
 use tokio::time::{Duration, Instant, sleep};
 
@@ -57,12 +55,6 @@ impl Assets {
     }
 }
 
-/// Whether the server can be made to select by `shardSelector`.
-fn knows_shards(program: &Path) -> Result<bool> {
-    let help = Command::new(program).arg("--help").output().with_context(|| program.display().to_string())?;
-    Ok(memmem::find(&help.stdout, b"ShardedListAndWatch").is_some())
-}
-
 /// An API server and its etcd.
 pub(crate) struct Server {
     pub(crate) endpoint: Endpoint,
@@ -108,9 +100,7 @@ impl Server {
         let mut arguments = flags::api_server(port, storage, certificates);
         arguments.extend(flags);
         let program = assets.join(program);
-        if knows_shards(&program)? {
-            arguments.push("--feature-gates=ShardedListAndWatch=true".to_owned());
-        }
+        arguments.extend(flags::shards(&program)?);
         let etcd_arguments = flags::etcd(&folder.join("etcd"), storage, peer);
         let mut server = Self {
             endpoint: Endpoint::direct(&url, Path::new(&certificates.file("ca.crt")))?,
