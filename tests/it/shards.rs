@@ -213,6 +213,10 @@ async fn the_gateway_s_own_shards_come_from_memory_or_not_at_all() {
         assert_eq!((answer.status, &answer.route), (StatusCode::SERVICE_UNAVAILABLE, &rejected("no_shards")), "{path}");
         assert!(answer.text().contains("reads.shards is always"), "{}", answer.text());
     }
+    let deleted = format!("/api/v1/namespaces/a/pods?{shard}");
+    let answer = world.client().request("DELETE", &deleted, &[], Default::default()).await;
+    assert_eq!((answer.status, &answer.route), (StatusCode::BAD_REQUEST, &rejected("sharded_delete")));
+    assert_eq!(uids(&world.directly("/api/v1/namespaces/a/pods").await.1).len(), 3, "nothing was deleted");
     // Errors of upstream are those of the request.
     let answer = world.client().get(&format!("/apis/example.com/v1/nothings?{shard}")).await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);

@@ -143,6 +143,7 @@ impl Stages {
     ) -> Result<Option<AllowedOrigin>, Refusal> {
         listener::check_well_formed(request).map_err(Refusal::Malformed)?;
         self.refuse_own(request.headers())?;
+        self.refuse_sharded_delete(request.uri().query(), info)?;
         self.host_check.check(request, info, connection)
     }
 
@@ -289,6 +290,15 @@ impl Stages {
         }
     }
 
+    /// Refuses a delete of shards where upstream has none: it would delete the whole collection.
+    fn refuse_sharded_delete(&self, query: Option<&str>, info: &RequestInfo) -> Result<(), Refusal> {
+        if info.verb != Verb::DeleteCollection || self.settings.reads().shards != Shards::Always {
+            return Ok(());
+        }
+        let is_sharded = Query::parse(query).map_or(true, |query| query.text("shardSelector").is_some());
+        if is_sharded { Err(Refusal::ShardedDelete) } else { Ok(()) }
+    }
+
     /// Why upstream's answer is not the one to the request: it ignores the `shardSelector`, and the configuration wants
     /// it to count. Errors of upstream are answers.
     fn lacks_shards<B, E>(
@@ -298,11 +308,13 @@ impl Stages {
         why: ForwardReason,
     ) -> Option<Refusal> {
         let selects = matches!(context.info.verb, Verb::List | Verb::Watch);
-        let is_success = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
+        let status = answer.as_ref().ok()?.status();
+        let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         if !selects || !is_success || self.settings.reads().shards != Shards::Always {
             return None;
         }
-        let query = Query::parse(context.query()).ok()?;
+        // Upstream skips what cannot be parsed, and may find the parameter in the rest.
+        let Ok(query) = Query::parse(context.query()) else { return Some(Refusal::NoShards(why)) };
         Some(match ShardSelector::parse(query.text("shardSelector")?) {
             Ok(_) => Refusal::NoShards(why),
             Err(invalid) => Refusal::InvalidShards(invalid),

@@ -70,6 +70,12 @@ pub(super) enum Refusal {
         .0.as_str()
     )]
     NoShards(ForwardReason),
+    /// The same, for a delete.
+    #[error(
+        "reads.shards is always, so the API server is taken to have no shards: it would ignore the shardSelector, and \
+         delete the whole collection"
+    )]
+    ShardedDelete,
     #[error("{0}")]
     InvalidShards(InvalidShardSelector),
     /// A watch that waited for its cache: forwarded, it would only delay the end.
@@ -100,6 +106,7 @@ impl Refusal {
             Self::NoTurn => "client_read_wait",
             Self::NoShards(_) => "no_shards",
             Self::InvalidShards(_) => "invalid_shards",
+            Self::ShardedDelete => "sharded_delete",
             Self::Draining => "draining",
         }
     }

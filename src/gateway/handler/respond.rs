@@ -41,7 +41,7 @@ pub(super) fn error(error: &ForwardError, continues: bool) -> Rejection {
 pub(super) fn refusal(refusal: Refusal) -> Rejection {
     let status = match refusal {
         Refusal::Malformed(why) => Status::bad_request(format!("kube-fanout: {why}")),
-        Refusal::InvalidShards(why) => Status::bad_request(format!("kube-fanout: {why}")),
+        Refusal::ShardedDelete | Refusal::InvalidShards(_) => Status::bad_request(format!("kube-fanout: {refusal}")),
         Refusal::ForeignHost | Refusal::ForeignOrigin | Refusal::OwnPage => {
             Status::forbidden(format!("kube-fanout: {refusal}"))
         }
