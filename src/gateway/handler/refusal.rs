@@ -65,8 +65,8 @@ pub(super) enum Refusal {
     NoTurn,
     /// With `reads.shards: always`.
     #[error(
-        "reads.shards is always, so a shardSelector is answered from memory alone, and this request cannot be ({}): \
-         try again, or leave out the shardSelector",
+        "reads.shards is always, so lists and watches with a shardSelector are answered from the gateway's memory \
+         alone, which does not answer this one: {}",
         .0.as_str()
     )]
     NoShards(ForwardReason),

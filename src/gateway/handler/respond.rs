@@ -51,12 +51,10 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         Refusal::TooManyWatches | Refusal::TooManyBytes | Refusal::NoTurn => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
         }
-        Refusal::NotInMemory | Refusal::NotYetInMemory(_) => {
+        Refusal::NotInMemory | Refusal::NotYetInMemory(_) | Refusal::NoShards(_) => {
             Status::service_unavailable(format!("kube-fanout: {refusal}"), None)
         }
-        Refusal::Draining | Refusal::NoShards(_) => {
-            Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS))
-        }
+        Refusal::Draining => Status::service_unavailable(format!("kube-fanout: {refusal}"), Some(RETRY_AFTER_SECONDS)),
     };
     Rejection { status, reason: refusal.as_str(), is_usual: refusal.is_usual() }
 }
