@@ -169,15 +169,15 @@ pub(crate) async fn shard(world: &World) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
     for parts in [2, 16] {
         let ask = Ask::json(format!("{LIST}&{}", shard_selector(0, parts)));
-        let requests = world.sizes.lists * parts as usize;
+        let requests = world.sizes.lists * parts;
         lines.push(small(world, &format!("list of a shard, one of {parts}"), &ask, requests, 0.1).await?);
     }
     Ok(lines)
 }
 
 /// The parameter for that part of a split into `parts`.
-pub(crate) fn shard_selector(part: u64, parts: u64) -> String {
-    let [start, end] = [part, part + 1].map(|part| (u128::from(part) << 64) / u128::from(parts));
+pub(crate) fn shard_selector(part: usize, parts: usize) -> String {
+    let [start, end] = [part, part + 1].map(|part| ((part as u128) << 64) / parts as u128);
     format!("shardSelector=shardRange(object.metadata.uid,%270x{start:016x}%27,%270x{end:016x}%27)")
 }
 

@@ -57,7 +57,7 @@ impl Selects {
         match self {
             Self::Everything => String::new(),
             Self::Node => format!("&fieldSelector=spec.nodeName%3Dnode-{number}"),
-            Self::Shard => format!("&{}", shard_selector((number % SHARDS) as u64, SHARDS as u64)),
+            Self::Shard => format!("&{}", shard_selector(number % SHARDS, SHARDS)),
         }
     }
 }
@@ -286,7 +286,7 @@ pub(crate) async fn tables(world: &World) -> Result<Vec<Line>> {
     // The writes cost it as much as they did while the gateway delivered.
     let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
     let api_server = Delivered { cpu, ..delivered }.microseconds_each();
-    Ok(vec![line.api_server(Some(api_server)).of_api_server(0.5)])
+    Ok(vec![line.api_server(Some(api_server)).of_api_server(0.8)])
 }
 
 /// All objects as initial events, as informers start, until the last one has been read.
