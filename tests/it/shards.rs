@@ -13,7 +13,7 @@ use kube_fanout::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Route, World, passing, skip, upstream::pod},
+    harness::{Route, World, passing, skip, until, upstream::pod},
     reads::definition,
 };
 
@@ -179,6 +179,41 @@ async fn without_an_answer_of_upstream_shards_are_forwarded() {
     }
 }
 
+/// As a restart with another setting is seen.
+#[tokio::test]
+async fn upstream_is_asked_again_after_its_watches_broke() {
+    let world = world_with(true, |_| {}).await;
+    for (collection, resource) in [(PODS, "pods"), (WIDGETS, "widgets.example.com")] {
+        world.sim.set_features(Features { shards: true, ..Features::default() });
+        let shard = format!("{collection}?resourceVersion=0&{}", split("uid", 2)[0]);
+        world.assert_same(&shard, &Route::Served).await;
+        world.sim.set_features(Features::default());
+        world.sim.cut_watches(Some(resource));
+        let is_whole = async || (uids(world.client().get(&shard).await.text()).len() == 29).then_some(());
+        until("the selector is ignored", is_whole).await;
+        world.assert_same(&shard, &Route::Served).await;
+    }
+}
+
+/// With a Role, the gateway cannot read definitions.
+#[tokio::test]
+async fn custom_resources_of_trusted_groups_have_shards() {
+    let sim = Sim::new();
+    sim.set_features(Features { shards: true, ..Features::default() });
+    sim.create(definition(".spec.size")).unwrap();
+    for number in 0..20 {
+        let metadata = json!({"name": format!("n-{number}"), "namespace": "default"});
+        sim.create(json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata})).unwrap();
+    }
+    sim.grant_only(Some(&["default"]));
+    let world = World::start_with(sim, |config| config.cache.trusted_groups = vec!["example.com".to_owned()]).await;
+    for shard in split("uid", 2) {
+        let list = format!("/apis/example.com/v1/namespaces/default/widgets?resourceVersion=0&{shard}");
+        let answer = world.assert_same(&list, &Route::Served).await;
+        assert!(uids(answer.text()).len() < 20);
+    }
+}
+
 /// `reads.shards: always`, with an upstream that ignores the selector.
 #[tokio::test]
 async fn the_gateway_s_own_shards_come_from_memory_or_not_at_all() {
@@ -200,22 +235,32 @@ async fn the_gateway_s_own_shards_come_from_memory_or_not_at_all() {
         world.assert_same(&format!("{collection}?shardSelector="), &forwarded("most_recent")).await;
         let answer = world.client().get(&format!("{collection}?shardSelector=shardRange()")).await;
         assert_eq!((answer.status, &answer.route), (StatusCode::BAD_REQUEST, &rejected("invalid_shards")));
-        assert!(answer.text().contains("shardSelector must be shardRange(object.metadata.uid,"), "{}", answer.text());
+        assert!(
+            answer.text().contains("invalid shard selector: allowed is shardRange(object.metadata.uid,"),
+            "{}",
+            answer.text()
+        );
     }
     let shard = &split("uid", 2)[0];
-    for path in [
-        format!("{PODS}?resourceVersion=1&resourceVersionMatch=Exact&{shard}"),
-        format!("{PODS}?watch=1&resourceVersion=1&timeoutSeconds=60&{shard}"),
-        format!("/api/v1/events?watch=1&timeoutSeconds=60&{shard}"),
-        format!("/api/v1/events?{shard}"),
+    // A cold cache is waited for.
+    assert_eq!(world.client().get(&format!("/api/v1/configmaps?{shard}")).await.route, Route::Served);
+    // After 410 clients list again, which memory answers.
+    for (path, status) in [
+        (format!("{PODS}?resourceVersion=1&resourceVersionMatch=Exact&{shard}"), StatusCode::GONE),
+        (format!("{PODS}?watch=1&resourceVersion=1&timeoutSeconds=60&{shard}"), StatusCode::GONE),
+        (format!("/api/v1/events?watch=1&timeoutSeconds=60&{shard}"), StatusCode::SERVICE_UNAVAILABLE),
+        (format!("/api/v1/events?{shard}"), StatusCode::SERVICE_UNAVAILABLE),
+        (format!("{PODS}?{shard}&a=%zz"), StatusCode::SERVICE_UNAVAILABLE),
     ] {
         let answer = world.client().get(&path).await;
-        assert_eq!((answer.status, &answer.route), (StatusCode::SERVICE_UNAVAILABLE, &rejected("no_shards")), "{path}");
+        assert_eq!((answer.status, &answer.route), (status, &rejected("no_shards")), "{path}");
         assert!(answer.text().contains("reads.shards is always"), "{}", answer.text());
     }
     let deleted = format!("/api/v1/namespaces/a/pods?{shard}");
     let answer = world.client().request("DELETE", &deleted, &[], Default::default()).await;
     assert_eq!((answer.status, &answer.route), (StatusCode::BAD_REQUEST, &rejected("sharded_delete")));
+    let odd = world.client().request("DELETE", &format!("{deleted}&a=%zz"), &[], Default::default()).await;
+    assert_eq!(odd.route, rejected("sharded_delete"));
     assert_eq!(uids(&world.directly("/api/v1/namespaces/a/pods").await.1).len(), 3, "nothing was deleted");
     // Errors of upstream are those of the request.
     let answer = world.client().get(&format!("/apis/example.com/v1/nothings?{shard}")).await;

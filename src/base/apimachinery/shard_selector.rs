@@ -1,6 +1,6 @@
 //! Shard selectors: parts of a collection by the hash of one field (KEP-5866).
 
-use std::{fmt, hash::Hasher as _};
+use std::{fmt, hash::Hasher as _, sync::Arc};
 
 use fnv::FnvHasher;
 
@@ -12,7 +12,8 @@ use fnv::FnvHasher;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardSelector {
     field: ShardField,
-    ranges: Box<[ShardRange]>,
+    /// Shared by all copies.
+    ranges: Arc<[ShardRange]>,
 }
 
 /// The field that is hashed.
@@ -37,9 +38,9 @@ struct ShardRange {
 /// The text is no shard selector, or one that is not understood here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "shardSelector must be shardRange(object.metadata.uid, '0x…', '0x…') with 16 hexadecimal digits each, the second \
-     one greater or '0x10000000000000000', or at most {RANGES_MAX} of them joined by ||; in place of the uid, all may \
-     have object.metadata.namespace"
+    "invalid shard selector: allowed is shardRange(object.metadata.uid, '0x…', '0x…') with 16 hexadecimal digits each, \
+     the second one greater or '0x10000000000000000', or at most {RANGES_MAX} of them joined by ||; in place of the \
+     uid, all may have object.metadata.namespace"
 )]
 pub struct InvalidShardSelector;
 
@@ -97,12 +98,12 @@ impl ShardSelector {
     }
 
     /// The number of ranges that an object is compared with.
-    pub const fn ranges(&self) -> usize {
+    pub fn ranges(&self) -> usize {
         self.ranges.len()
     }
 
     /// The memory that it takes besides itself, in bytes.
-    pub const fn own_bytes(&self) -> usize {
+    pub fn own_bytes(&self) -> usize {
         size_of::<ShardRange>() * self.ranges.len()
     }
 }

@@ -83,11 +83,16 @@ impl Status {
         }
     }
 
+    /// 410: the version is not known any more.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::plain(StatusCode::GONE, Some(StatusReason::Expired), message.into())
+    }
+
     /// 410, as the ERROR event of a watch: history begins after `requested`. `oldest` is the oldest version after which
     /// a watch can still start.
     pub fn expired_watch(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({oldest})");
-        Self::plain(StatusCode::GONE, Some(StatusReason::Expired), message)
+        Self::expired(message)
     }
 
     /// 504: the version is higher than `current`, the newest known one. Clients evaluate the cause in it.

@@ -128,7 +128,11 @@ pub fn unpack_verified(bytes: &[u8], schema: &Schema) -> Result<Vec<Arc<Object>>
         let (begin, version, digits) = (end + opening.len(), object.version.to_string(), object.version_at());
         let is_there = object.place().is_some_and(|(_, at)| at as usize == begin);
         let has_version = text.get(begin + digits.start..begin + digits.end) == Some(version.as_bytes());
-        if !is_there || !has_version || text.get(end..begin) != Some(opening) {
+        let metadata = object.metadata_at();
+        let metadata = text.get(begin + metadata.start..begin + metadata.end);
+        // Labels and fields are the sender's.
+        let has_hash = metadata.is_some_and(|metadata| object.has_hash_of(metadata));
+        if !is_there || !has_version || !has_hash || text.get(end..begin) != Some(opening) {
             return Err(NotPacked);
         }
         end = begin + object.tail_len();
@@ -355,6 +359,7 @@ mod tests {
                     continue;
                 };
                 believed += 1;
+                assert!(objects.iter().all(|object| object.has_hash_of(&object.metadata())), "byte {at}, bit {bit}");
                 let text = list::items(objects.iter(), &Shape::Custom, &mut Thaw::default());
                 let leaf = Leaf::of(objects);
                 let items = Form::Whole(Shape::Custom).deflated_leaf_once(&leaf).unwrap();

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::EndCause;
 use crate::store::{Change, Predicate, Schema, Scope};
 use base::{
-    apimachinery::{ObjectKey, ShardSelector},
+    apimachinery::{ObjectKey, ShardField, ShardHash, ShardSelector},
     lifecycle::Spread,
     telemetry::Client,
 };
@@ -121,12 +121,15 @@ impl Interest {
         }
     }
 
-    /// Whether these are shards that the change concerns.
-    fn has_shard_of(&self, change: &Change) -> bool {
+    /// Whether these are shards that the change concerns, whose object is in a namespace with that hash.
+    fn has_shard_of(&self, change: &Change, in_namespace: ShardHash) -> bool {
         let Self::Shards(shards, namespace) = self else { return false };
         let mut states = change.before.iter().chain([&change.object]);
         namespace.as_deref().is_none_or(|namespace| change.object.key.namespace() == Some(namespace))
-            && states.any(|object| object.is_in(shards))
+            && match shards.field() {
+                ShardField::Uid => states.any(|object| object.is_in(shards)),
+                ShardField::Namespace => shards.contains(in_namespace),
+            }
     }
 
     /// The keys whose watchers a change of the object with that key wakes. `indexed` are the values of the indexed
@@ -174,9 +177,11 @@ impl Hub {
 
     fn concerned(&self, change: &Change, indexed: [Option<&str>; 2]) -> Vec<Arc<Seat>> {
         let interests = Interest::woken_by(&change.object.key, indexed);
+        let in_namespace = ShardHash::of(change.object.key.namespace().unwrap_or_default());
         let seats = self.seats();
         let keyed = interests.iter().filter_map(|interest| seats.keyed.get(interest));
-        let shards = seats.shards.iter().filter(|(interest, _)| interest.has_shard_of(change)).map(|(_, row)| row);
+        let shards = seats.shards.iter().filter(|(interest, _)| interest.has_shard_of(change, in_namespace));
+        let shards = shards.map(|(_, row)| row);
         keyed.chain(shards).flatten().cloned().collect()
     }
 

@@ -155,11 +155,12 @@ impl Object {
 
     /// `metadata.uid`, read on each call; `None` if there is none, or an empty one.
     pub fn uid(&self) -> Option<String> {
-        let metadata = self.metadata();
-        // No `ObjectMeta` message begins with this byte.
-        let is_json = metadata.starts_with(b"{");
-        let uid = if is_json { json::uid(&metadata) } else { protobuf::uid(&metadata) };
-        uid.filter(|uid| !uid.is_empty())
+        uid_in(&self.metadata()).filter(|uid| !uid.is_empty())
+    }
+
+    /// Whether the object's hash is the one of that metadata.
+    pub(crate) fn has_hash_of(&self, metadata: &[u8]) -> bool {
+        ShardHash::of(&uid_in(metadata).unwrap_or_default()) == self.uid_hash
     }
 
     /// The position in the tail of the value of `metadata`.
@@ -219,6 +220,12 @@ impl Measured for Object {
         size.derived_bytes += self.derived_bytes();
         size.unusual_bytes += self.unusual_bytes();
     }
+}
+
+/// `metadata.uid`, if it is there.
+fn uid_in(metadata: &[u8]) -> Option<String> {
+    // No `ObjectMeta` message begins with this byte.
+    if metadata.starts_with(b"{") { json::uid(metadata) } else { protobuf::uid(metadata) }
 }
 
 /// A length or a position in a tail.

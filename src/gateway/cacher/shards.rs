@@ -16,8 +16,10 @@ use base::memo::{Join, SingleFlight};
 const BELIEVED_FOR: Duration = Duration::from_secs(600);
 /// How long upstream is not asked again after it did not answer.
 const UNANSWERED_FOR: Duration = Duration::from_secs(5);
-/// How long a read waits for the answer.
+/// How long a read waits for the first answer.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
+/// How long a read waits for another answer.
+const TOLD_AGAIN_WITHIN: Duration = Duration::from_millis(100);
 
 /// What upstream has answered about one resource. It is asked when a client sends the parameter.
 #[derive(Debug)]
@@ -37,8 +39,15 @@ struct Told {
 impl UpstreamShards {
     /// `None` if upstream has never answered. An old answer counts while there is no new one, so that reads go on while
     /// upstream is away.
-    pub(super) async fn known(&self, upstream: &ResourceListWatch) -> Option<bool> {
-        self.known_from(|| async { upstream.has_shards().await.ok() }).await
+    pub(super) async fn known(&self, upstream: &ResourceListWatch, is_custom: bool) -> Option<bool> {
+        self.known_from(|| async { upstream.has_shards(is_custom).await.ok() }).await
+    }
+
+    /// Makes the next read ask upstream.
+    pub(super) fn ask_again(&self) {
+        if let Some(told) = &mut *self.told() {
+            told.until = Instant::now();
+        }
     }
 
     async fn known_from<F: Future<Output = Option<bool>>>(&self, question: impl FnOnce() -> F) -> Option<bool> {
@@ -47,8 +56,10 @@ impl UpstreamShards {
             return told.has_shards;
         }
         let ask = || async {
-            let answer = timeout(TOLD_WITHIN, question()).await.ok().flatten();
-            let has_shards = answer.or_else(|| before?.has_shards);
+            let known = before.and_then(|told| told.has_shards);
+            let within = if known.is_some() { TOLD_AGAIN_WITHIN } else { TOLD_WITHIN };
+            let answer = timeout(within, question()).await.ok().flatten();
+            let has_shards = answer.or(known);
             let believed = if answer.is_some() { BELIEVED_FOR } else { UNANSWERED_FOR };
             *self.told() = Some(Told { has_shards, until: Instant::now() + believed });
             has_shards
@@ -96,6 +107,9 @@ mod tests {
         advance(UNANSWERED_FOR).await;
         answer.set(Some(false));
         assert_eq!(known().await, (Some(false), 1));
+        shards.ask_again();
+        answer.set(Some(true));
+        assert_eq!((known().await, known().await), ((Some(true), 1), (Some(true), 0)), "upstream was away");
     }
 
     #[tokio::test(start_paused = true)]
@@ -104,5 +118,10 @@ mod tests {
         let silent = || async { std::future::pending().await };
         let began = Instant::now();
         assert_eq!((shards.known_from(silent).await, began.elapsed()), (None, TOLD_WITHIN));
+        advance(UNANSWERED_FOR).await;
+        assert_eq!(shards.known_from(|| async { Some(true) }).await, Some(true));
+        advance(BELIEVED_FOR).await;
+        let began = Instant::now();
+        assert_eq!((shards.known_from(silent).await, began.elapsed()), (Some(true), TOLD_AGAIN_WITHIN));
     }
 }

@@ -36,7 +36,7 @@ use crate::{
     upstream::Introduction,
 };
 use base::{
-    apimachinery::{Query, RequestInfo, ResourceRequest, ShardSelector, Verb, WatchOptions},
+    apimachinery::{Query, RequestInfo, ResourceRequest, ShardSelector, Target, Verb, WatchOptions},
     config::Shards,
     fairness::ByteBudget,
     telemetry::Outcome,
@@ -292,7 +292,9 @@ impl Stages {
 
     /// Refuses a delete of shards where upstream has none: it would delete the whole collection.
     fn refuse_sharded_delete(&self, query: Option<&str>, info: &RequestInfo) -> Result<(), Refusal> {
-        if info.verb != Verb::DeleteCollection || self.settings.reads().shards != Shards::Always {
+        let is_unclear = info.verb == Verb::Delete && info.target == Target::Ambiguous;
+        let deletes = info.verb == Verb::DeleteCollection || is_unclear;
+        if !deletes || self.settings.reads().shards != Shards::Always {
             return Ok(());
         }
         let is_sharded = Query::parse(query).map_or(true, |query| query.text("shardSelector").is_some());
@@ -307,7 +309,9 @@ impl Stages {
         context: &RequestContext,
         why: ForwardReason,
     ) -> Option<Refusal> {
-        let selects = matches!(context.info.verb, Verb::List | Verb::Watch);
+        let RequestInfo { verb, target } = &context.info;
+        let is_unclear = *verb == Verb::Get && *target == Target::Ambiguous;
+        let selects = matches!(verb, Verb::List | Verb::Watch) || is_unclear;
         let status = answer.as_ref().ok()?.status();
         let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
         if !selects || !is_success || self.settings.reads().shards != Shards::Always {

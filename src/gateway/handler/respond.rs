@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use crate::{
     connector::{Fault, Retry, SendError},
     forward::ForwardError,
-    serve,
+    serve::{self, ForwardReason},
 };
 use base::{apimachinery::Status, telemetry::Chain};
 
@@ -50,6 +50,10 @@ pub(super) fn refusal(refusal: Refusal) -> Rejection {
         }
         Refusal::TooManyWatches | Refusal::TooManyBytes | Refusal::NoTurn => {
             Status::too_many_requests(format!("kube-fanout: {refusal}"), RETRY_AFTER_SECONDS)
+        }
+        // The client lists again, which memory answers.
+        Refusal::NoShards(ForwardReason::BeforeFill | ForwardReason::OutsideHistory) => {
+            Status::expired(format!("kube-fanout: {refusal}"))
         }
         Refusal::NotInMemory | Refusal::NotYetInMemory(_) | Refusal::NoShards(_) => {
             Status::service_unavailable(format!("kube-fanout: {refusal}"), None)

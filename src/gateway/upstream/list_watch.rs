@@ -162,14 +162,15 @@ impl ResourceListWatch {
         whole(self.get_nothing("resourceVersion=0", "", TABLE).await?).await
     }
 
-    /// Whether upstream selects by `shardSelector`, or ignores it, as most do. Costs upstream no more than a get.
+    /// Whether upstream selects by `shardSelector`, or ignores it, as most do. `is_custom`: the resource is a custom
+    /// one, whether or not its definition can be read. Costs upstream no more than a get.
     ///
     /// # Errors
     /// Upstream's response is not as expected.
-    pub async fn has_shards(&self) -> Result<bool, Failure> {
+    pub async fn has_shards(&self, is_custom: bool) -> Result<bool, Failure> {
         let json = accept(Encoding::Json);
         let query = |shards: &str| format!("resourceVersion=0&shardSelector={}", utf8_percent_encode(shards, RESERVED));
-        if self.definition.is_none() {
+        if !is_custom {
             let list = whole(self.get_nothing(&query(ALL_SHARDS), "", json).await?).await?;
             let list: ShardedList = serde_json::from_slice(&list).map_err(|_| Failure::Malformed)?;
             return Ok(list.metadata.shard_info.is_some());

@@ -3,7 +3,7 @@
 use super::{Fake, QUESTION, assert_refused, assert_same, fills, first, raw, second, whole};
 use crate::{delegated::PODS, harness::World};
 
-const PACKED: &str = "kube-fanout-state-format: 3";
+const PACKED: &str = "kube-fanout-state-format: 4";
 
 /// What the first gateway answers a peer that reads states as they are kept: the head of the response without what says
 /// how long the body is, and the records, each behind its length and its checksum.

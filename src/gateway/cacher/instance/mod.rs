@@ -44,7 +44,7 @@ use engine::{
     },
     fanout::Hub,
     reflector::{Failure, Filled, Health, ListPage, ListWatch},
-    store::{Advance, Reader, Schema, View},
+    store::{Advance, Reader, Schema, Shape, View},
 };
 
 /// How long a gateway below waits for an answer that it shares with others. Then it gets one of its own.
@@ -360,6 +360,10 @@ impl Instance {
 
     pub(super) fn set_health(&self, health: Health) {
         *self.health.write().unwrap_or_else(PoisonError::into_inner) = health;
+        if !health.is_followed() {
+            // A server that starts again may have other features.
+            self.shards.ask_again();
+        }
         self.hub.set_followed(health.is_followed());
         self.metrics.set_followed(health.is_followed());
     }
@@ -418,7 +422,7 @@ impl Instance {
 
     /// Whether upstream selects by `shardSelector`; `None` if it has not answered.
     pub async fn has_shards(&self) -> Option<bool> {
-        self.shards.known(&self.upstream).await
+        self.shards.known(&self.upstream, self.schema().shape == Shape::Custom).await
     }
 
     /// The template of bookmarks; empty until upstream has sent a bookmark.
