@@ -169,8 +169,10 @@ workloads:
 - {name: writes, rate: 10, churn: {objects: 3}}",
     );
     let kill = async {
-        let asked = async || (sim.counts().requests("list", "pods") > 20).then_some(());
-        until("requests are sent", asked).await;
+        // The server breaks the watches that it knows.
+        let counts = || sim.counts();
+        let is_busy = || counts().requests("list", "pods") > 20 && counts().open_watches("pods") == 4;
+        until("requests are sent", async || is_busy().then_some(())).await;
         server.kill().await;
     };
     let (report, ()) = tokio::join!(measured(&options), kill);
