@@ -191,15 +191,18 @@ async fn deliver(world: &World, endpoint: &Endpoint, id: u32, load: &Load) -> Re
 async fn deliveries(world: &World, name: &str, load: &Load, with_api_server: bool) -> Result<Line> {
     let baseline = deliver(world, &world.baseline.endpoint, world.baseline.id(), load).await?;
     let gateway = deliver(world, &world.gateway.endpoint, world.gateway.id(), load).await?;
-    let mut api_server = None;
-    if let Some((endpoint, id)) = world.api_server().filter(|_| with_api_server) {
-        let delivered = deliver(world, &endpoint, id, load).await?;
-        // The writes cost it as much as they did while the gateway delivered.
-        let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
-        api_server = Some(Delivered { cpu, ..delivered }.microseconds_each());
-    }
+    let api_server = if with_api_server { at_api_server(world, load, &gateway).await? } else { None };
     let line = Line::new(name, "us CPU", gateway.microseconds_each()).baseline(baseline.microseconds_each());
     Ok(line.api_server(api_server).times_baseline(1.3))
+}
+
+/// A delivery by the API server, if it is a real one, after that by the gateway.
+async fn at_api_server(world: &World, load: &Load, gateway: &Delivered) -> Result<Option<f64>> {
+    let Some((endpoint, id)) = world.api_server() else { return Ok(None) };
+    let delivered = deliver(world, &endpoint, id, load).await?;
+    // The writes cost it as much as they did while the gateway delivered.
+    let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
+    Ok(Some(Delivered { cpu, ..delivered }.microseconds_each()))
 }
 
 /// Every watcher gets every change.
@@ -281,12 +284,8 @@ pub(crate) async fn tables(world: &World) -> Result<Vec<Line>> {
     let gateway = deliver(world, &world.gateway.endpoint, world.gateway.id(), &load).await?;
     let name = format!("{} watchers of Tables: a delivery", load.watchers);
     let line = Line::new(name, "us CPU", gateway.microseconds_each());
-    let Some((endpoint, id)) = world.api_server() else { return Ok(vec![line]) };
-    let delivered = deliver(world, &endpoint, id, &load).await?;
-    // The writes cost it as much as they did while the gateway delivered.
-    let cpu = delivered.cpu.saturating_sub(gateway.upstream.unwrap_or_default());
-    let api_server = Delivered { cpu, ..delivered }.microseconds_each();
-    Ok(vec![line.api_server(Some(api_server)).of_api_server(0.8)])
+    let api_server = at_api_server(world, &load, &gateway).await?;
+    Ok(vec![line.api_server(api_server).of_api_server(0.8)])
 }
 
 /// All objects as initial events, as informers start, until the last one has been read.

@@ -5,7 +5,6 @@ use std::{collections::HashMap, iter};
 
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde_json::json;
 
 use crate::{
     Side, cases,
@@ -91,12 +90,7 @@ async fn of(side: &Side, group: &'static str, plural: &'static str, has_protobuf
     let direct = &side.server.endpoint;
     let namespaced = |number: usize| format!("{group}/namespaces/{}/{plural}", objects::NAMESPACES[number % 2]);
     let create = |number: usize| async move {
-        let app = ["web", "db"][number / 2 % 2];
-        let mut object = match plural {
-            "configmaps" => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}),
-            _ => json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "spec": {"color": "red", "size": 1}}),
-        };
-        object["metadata"] = json!({"name": format!("sharded-{number}"), "labels": {"app": app}});
+        let object = watches::labelled(plural, number, "sharded", ["web", "db"][number / 2 % 2]);
         direct.create(&namespaced(number), &object).await.map(drop)
     };
     stream::iter((0..OBJECTS).map(create)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;

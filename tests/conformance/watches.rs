@@ -391,12 +391,16 @@ async fn changes(api: &Endpoint, group: &str, plural: &str) -> Result<u64> {
 }
 
 fn live(plural: &str, number: usize) -> serde_json::Value {
+    labelled(plural, number, "live", if number < 3 { "web" } else { "db" })
+}
+
+/// An object whose name is `prefix` and the number.
+pub(crate) fn labelled(plural: &str, number: usize, prefix: &str, app: &str) -> serde_json::Value {
     let mut object = match plural {
         "pods" => objects::pod(number),
         "configmaps" => json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "<b>"}}),
         _ => json!({"apiVersion": "conf.example.com/v1", "kind": "Widget", "spec": {"color": "red", "size": 1}}),
     };
-    object["metadata"] =
-        json!({"name": format!("live-{number}"), "labels": {"app": if number < 3 { "web" } else { "db" }}});
+    object["metadata"] = json!({"name": format!("{prefix}-{number}"), "labels": {"app": app}});
     object
 }

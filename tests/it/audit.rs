@@ -6,8 +6,8 @@ use kube_fanout::{config::AuditMode, sim::Sim};
 use serde_json::json;
 
 use crate::{
-    delegated::{Scene, TTL, events, forwarded},
-    harness::{Route, World, passing, skip, until, within},
+    delegated::{Scene, TTL, events},
+    harness::{Route, World, forwarded, passing, skip, until, within},
 };
 
 const PODS: &str = "/api/v1/pods?resourceVersion=0";

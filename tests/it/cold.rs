@@ -14,7 +14,7 @@ use tokio::join;
 
 use crate::{
     golden::recording::still,
-    harness::{Gateway, Informer, Route, Selection, World, passing, skip, within},
+    harness::{Gateway, Informer, Route, Selection, World, forwarded, passing, skip, within},
     reads::{definition, widget},
 };
 
@@ -28,10 +28,6 @@ const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const BACKOFF: Duration = Duration::from_secs(2);
 /// The number of waiting clients of each kind.
 const HERD: usize = 20;
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
-}
 
 /// A cold gateway, whose first fill stops at its watch request.
 async fn held(features: Features) -> World {

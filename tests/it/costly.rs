@@ -4,8 +4,8 @@ use futures_util::future::join_all;
 use kube_fanout::sim::Sim;
 
 use crate::{
-    delegated::{Scene, forwarded},
-    harness::{Route, World, upstream::pod},
+    delegated::Scene,
+    harness::{Route, World, forwarded, upstream::pod},
 };
 
 /// The maximum numbers of requirements on labels, of their values, and of requirements on fields.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::harness::{
-    self, Answer, Gateway, Route,
+    self, Answer, Gateway, Route, forwarded,
     guarded::{GATEWAY_TOKEN, Guarded},
     passing,
     process::{delegated_in_front_of, relay},
@@ -84,10 +84,6 @@ impl Scene {
 
 pub(crate) fn delegated() -> ClientsConfig {
     harness::delegated::clients(TTL, WATCH_INTERVAL)
-}
-
-pub(crate) fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
 }
 
 /// What the request and the configuration decide alone is decided before a review.

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::{
     delegated::Scene,
     harness::{
-        Answer, Client, Route, World, passing, skip, until,
+        Answer, Client, Route, World, forwarded, passing, skip, until,
         upstream::{pod, pods},
     },
 };
@@ -22,10 +22,6 @@ const LIST: &str = "/api/v1/pods";
 const GET: &str = "/api/v1/namespaces/default/pods/a";
 /// A number of pods whose list is not a small answer.
 const LARGE: usize = 40;
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
-}
 
 async fn with_pods(most_recent: MostRecentReads, features: Features, count: usize) -> World {
     let sim = Sim::new();

@@ -12,11 +12,7 @@ use kube_fanout::{
 };
 use serde_json::json;
 
-use crate::harness::{Route, World, passing, upstream::pods};
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
-}
+use crate::harness::{Route, World, forwarded, passing, upstream::pods};
 
 /// A gateway whose cache is filled with pods, in namespaces whose order differs between paths as text and pairs of
 /// namespace and name.

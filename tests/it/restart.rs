@@ -14,9 +14,9 @@ use serde_json::json;
 use tokio::{join, time::Instant};
 
 use crate::{
-    delegated::{Scene, forwarded},
+    delegated::Scene,
     harness::{
-        Answer, Route, Watch, passing,
+        Answer, Route, Watch, forwarded, passing,
         upstream::{pod, pods},
     },
 };

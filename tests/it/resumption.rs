@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::{join, time::Instant};
 
 use crate::{
-    delegated::{PODS, Scene, TTL, forwarded},
-    harness::{Route, Watch, World, passing, skip, until, within},
+    delegated::{PODS, Scene, TTL},
+    harness::{Route, Watch, World, forwarded, passing, skip, until, within},
     reads::{definition, widget},
 };
 

@@ -11,7 +11,7 @@ use kube_fanout::{
 use serde_json::json;
 
 use crate::{
-    harness::{Informer, Route, Selection, World, passing, skip, until, upstream::pods, within},
+    harness::{Informer, Route, Selection, World, forwarded, passing, skip, until, upstream::pods, within},
     reads::{definition, widget},
 };
 
@@ -31,10 +31,6 @@ fn list(namespace: &str) -> String {
 
 fn watch(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods?watch=1&allowWatchBookmarks=true&resourceVersion=0&timeoutSeconds=600")
-}
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
 }
 
 /// A gateway whose rights end at these namespaces, which have a pod each.

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http::StatusCode;
 use kube_fanout::{
     config::{Config, Shards},
     sim::{Features, Refusal, Sim},
@@ -13,22 +11,15 @@ use kube_fanout::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Route, World, passing, skip, until, upstream::pod},
+    harness::{Route, World, forwarded, rejected, skip, until, upstream::pod},
     reads::definition,
+    watches::assert_same_streams,
 };
 
 const PODS: &str = "/api/v1/pods";
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 /// Longer than upstream's answer is believed.
 const ASKED_AGAIN: Duration = Duration::from_secs(700);
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
-}
-
-fn rejected(reason: &str) -> Route {
-    Route::Rejected(reason.to_owned())
-}
 
 /// The parameters for the parts of a split by that field.
 fn split(field: &str, parts: u128) -> Vec<String> {
@@ -119,25 +110,16 @@ async fn watches_of_shards_equal_those_of_upstream() {
             ]
         })
         .collect();
-    let open = async |path: &String| {
-        let direct = world.sim.handle(Request::get(path).body(Full::default()).unwrap()).await.into_body();
-        (world.client().watch(path).await, direct)
+    let change = || {
+        for number in 0..20 {
+            let name = format!("n-{number:02}");
+            let key = format!("default/{name}");
+            world.label_pod(&key, "y");
+            world.delete_pod(&key);
+            world.create_pod("default", &name, "x");
+        }
     };
-    let opened = join_all(paths.iter().map(open)).await;
-    for number in 0..20 {
-        let key = format!("default/n-{number:02}");
-        world.label_pod(&key, "y");
-        world.delete_pod(&key);
-        world.create_pod("default", &format!("n-{number:02}"), "x");
-    }
-    world.gateway.reach(PODS, world.sim.revision()).await;
-    let ended = join_all(opened.into_iter().map(async |(watch, direct)| tokio::join!(watch.rest(), direct.collect())));
-    let mut events = 0;
-    for (path, ((served, route), direct)) in paths.iter().zip(passing(Duration::from_millis(500), ended).await) {
-        assert_eq!(served, str::from_utf8(&direct.unwrap().to_bytes()).unwrap(), "{path}");
-        assert_eq!(route, Route::Served, "{path}");
-        events += served.lines().count();
-    }
+    let events = assert_same_streams(&world, &paths, change).await;
     assert!(events > 200, "{events}");
 }
 

@@ -8,8 +8,8 @@ use http::{Response, StatusCode};
 use hyper_util::client::legacy::connect::HttpInfo;
 
 use crate::{
-    delegated::{PODS, Scene, WATCH, forwarded},
-    harness::{Client, Route, passing, until},
+    delegated::{PODS, Scene, WATCH},
+    harness::{Client, Route, forwarded, passing, until},
 };
 
 /// A most-recent read: always forwarded.

@@ -13,7 +13,7 @@ use kube_fanout::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Answer, Route, World, passing, until, upstream::pod, within},
+    harness::{Answer, Route, World, forwarded, passing, until, upstream::pod, within},
     reads::{definition, widget},
 };
 
@@ -22,10 +22,6 @@ const KUBECTL: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 const ALL: &str = "/apis/example.com/v1/widgets?resourceVersion=0";
-
-fn forwarded(reason: &str) -> Route {
-    Route::Forwarded(reason.to_owned())
-}
 
 fn definitions() -> GroupResource {
     GroupResource { group: "apiextensions.k8s.io".into(), resource: "customresourcedefinitions".into() }

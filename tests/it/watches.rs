@@ -37,22 +37,26 @@ fn change(world: &World) {
     world.delete_pod("kube-system/c");
 }
 
-/// Opens each watch at upstream and at the gateway, makes changes until all watches end, and compares all bytes.
-async fn assert_same_streams(world: &World, paths: &[String]) {
+/// Opens each watch of pods at upstream and at the gateway, makes changes until all watches end, and compares all
+/// bytes. Returns the number of events.
+pub(crate) async fn assert_same_streams(world: &World, paths: &[String], change: impl FnOnce()) -> usize {
     let open = async |path: &String| {
         let request = Request::get(path).body(Full::default()).unwrap();
         let direct = world.sim.handle(request).await.into_body();
         (world.client().watch(path).await, direct)
     };
     let opened = join_all(paths.iter().map(open)).await;
-    change(world);
+    change();
     world.gateway.reach("/api/v1/pods", world.sim.revision()).await;
+    let mut events = 0;
     let ended = join_all(opened.into_iter().map(async |(watch, direct)| tokio::join!(watch.rest(), direct.collect())));
     for (path, ((served, route), direct)) in paths.iter().zip(passing(STEP, ended).await) {
         let direct = direct.unwrap().to_bytes();
         assert_eq!(served, str::from_utf8(&direct).unwrap(), "{path}");
         assert_eq!(route, Route::Served, "{path}");
+        events += served.lines().count();
     }
+    events
 }
 
 #[tokio::test]
@@ -78,7 +82,7 @@ async fn streams_are_upstreams_own_wherever_they_start() {
         "/api/v1/watch/namespaces/default/pods?resourceVersion=0&timeoutSeconds=10".to_owned(),
         format!("/api/v1/pods?{watch}&resourceVersion={}", world.sim.revision() + 1_000_000),
     ];
-    assert_same_streams(&world, &paths).await;
+    assert_same_streams(&world, &paths, || change(&world)).await;
 }
 
 #[tokio::test]
@@ -238,5 +242,6 @@ async fn an_upstream_without_bookmarks_has_the_same_streams() {
     world.create_pod("default", "a", "x");
     world.gateway.warm("/api/v1/pods").await;
     let path = "/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=10";
-    assert_same_streams(&world, &[path.to_owned(), format!("{path}&allowWatchBookmarks=true")]).await;
+    let paths = [path.to_owned(), format!("{path}&allowWatchBookmarks=true")];
+    assert_same_streams(&world, &paths, || change(&world)).await;
 }

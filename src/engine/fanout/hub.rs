@@ -355,11 +355,20 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Schema, Shape};
+    use crate::store::{self, ChangeKind, FIRST_CHANGE, HistoryLimits, Object, Objects, Reader, Schema, Shape, Writer};
     use base::{
         apimachinery::{FieldSelector, LabelSelector, ResourceVersion},
         telemetry::TopClients,
     };
+
+    /// A store of config maps without objects.
+    fn empty() -> (Arc<Schema>, Writer, Reader) {
+        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
+        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
+        let first = ResourceVersion::new(1).expect("not zero");
+        let (writer, reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        (schema, writer, reader)
+    }
 
     /// A config map `name` of the namespace `n`.
     fn config_map(name: &str, version: u64, schema: &Schema) -> Object {
@@ -370,10 +379,7 @@ mod tests {
 
     #[test]
     fn a_change_concerns_only_watchers_that_may_see_it() {
-        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
-        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
-        let first = ResourceVersion::new(1).expect("not zero");
-        let (mut writer, _reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        let (schema, mut writer, _reader) = empty();
         let hub = Hub::new(FIRST_CHANGE, Spread::default());
         let everything = Predicate::new(LabelSelector::default(), &FieldSelector::default(), &schema).unwrap();
         let watch = |scope: Scope| hub.subscribe(Interest::of(&scope, &everything, &schema), FIRST_CHANGE, None);
@@ -393,10 +399,7 @@ mod tests {
     /// In 16 parts, as 16 replicas of a client have it.
     #[test]
     fn a_change_wakes_one_shard() {
-        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
-        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
-        let first = ResourceVersion::new(1).expect("not zero");
-        let (mut writer, _reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        let (schema, mut writer, _reader) = empty();
         let hub = Hub::new(FIRST_CHANGE, Spread::default());
         let watch = |scope: &Scope, field: &str, part: u128| {
             let [start, end] = [part, part + 1].map(|part| format!("'0x{:016x}'", part << 60));
@@ -429,10 +432,7 @@ mod tests {
 
     #[test]
     fn a_watcher_that_takes_no_changes_falls_behind() {
-        let schema = Arc::new(Schema::new(Shape::typed("ConfigMap", "v1"), Vec::new()));
-        let limits = HistoryLimits { age: Duration::from_secs(300), bytes: 4 << 20 };
-        let first = ResourceVersion::new(1).expect("not zero");
-        let (mut writer, reader) = store::store(schema.clone(), &Objects::default(), first, limits);
+        let (schema, mut writer, reader) = empty();
         let (hub, top_clients) = (Hub::new(FIRST_CHANGE, Spread::default()), TopClients::default());
         let client = |name: &str| Some(top_clients.find(name.as_bytes(), None));
         let attentive = hub.subscribe(Interest::Everything, FIRST_CHANGE, client("attentive"));

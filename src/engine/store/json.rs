@@ -128,6 +128,7 @@ impl<'a> Found<'a> {
                     }
                 }
                 name => {
+                    // Which may be selectable as well.
                     if name == "uid" {
                         metadata.uid = Some(text(value)?);
                     }

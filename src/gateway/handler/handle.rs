@@ -36,7 +36,9 @@ use crate::{
     upstream::Introduction,
 };
 use base::{
-    apimachinery::{Query, RequestInfo, ResourceRequest, ShardSelector, Target, Verb, WatchOptions},
+    apimachinery::{
+        InvalidShardSelector, Query, RequestInfo, ResourceRequest, ShardSelector, Target, Verb, WatchOptions,
+    },
     config::Shards,
     fairness::ByteBudget,
     telemetry::Outcome,
@@ -172,7 +174,7 @@ impl Stages {
             Some(why) => {
                 record.enter(Stage::Wait);
                 // Boxed, so that requests that need not wait do not carry its size.
-                let waited = Box::pin(self.wait(why, &route, context, granted.counted)).await?;
+                let waited = Box::pin(self.wait(why, &route, config, context, granted.counted)).await?;
                 // Authorized again, because permission may have been revoked meanwhile. A verdict that is still cached
                 // costs no review.
                 granted = grant(record, Instant::now()).await?;
@@ -290,15 +292,21 @@ impl Stages {
         }
     }
 
+    /// Whether the query has a `shardSelector` that is to count whatever upstream makes of it, or the query cannot be
+    /// parsed: then upstream skips a part of it, and may find one in the rest. `None` if not.
+    fn own_shards(&self, query: Option<&str>) -> Option<Result<(), InvalidShardSelector>> {
+        if self.settings.reads().shards != Shards::Always {
+            return None;
+        }
+        let Ok(query) = Query::parse(query) else { return Some(Ok(())) };
+        query.text("shardSelector").map(|shards| ShardSelector::parse(shards).map(drop))
+    }
+
     /// Refuses a delete of shards where upstream has none: it would delete the whole collection.
     fn refuse_sharded_delete(&self, query: Option<&str>, info: &RequestInfo) -> Result<(), Refusal> {
         let is_unclear = info.verb == Verb::Delete && info.target == Target::Ambiguous;
         let deletes = info.verb == Verb::DeleteCollection || is_unclear;
-        if !deletes || self.settings.reads().shards != Shards::Always {
-            return Ok(());
-        }
-        let is_sharded = Query::parse(query).map_or(true, |query| query.text("shardSelector").is_some());
-        if is_sharded { Err(Refusal::ShardedDelete) } else { Ok(()) }
+        if deletes && self.own_shards(query).is_some() { Err(Refusal::ShardedDelete) } else { Ok(()) }
     }
 
     /// Why upstream's answer is not the one to the request: it ignores the `shardSelector`, and the configuration wants
@@ -314,15 +322,10 @@ impl Stages {
         let selects = matches!(verb, Verb::List | Verb::Watch) || is_unclear;
         let status = answer.as_ref().ok()?.status();
         let is_success = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
-        if !selects || !is_success || self.settings.reads().shards != Shards::Always {
-            return None;
+        match self.own_shards(context.query()).filter(|_| selects && is_success)? {
+            Ok(()) => Some(Refusal::NoShards(why)),
+            Err(invalid) => Some(Refusal::InvalidShards(invalid)),
         }
-        // Upstream skips what cannot be parsed, and may find the parameter in the rest.
-        let Ok(query) = Query::parse(context.query()) else { return Some(Refusal::NoShards(why)) };
-        Some(match ShardSelector::parse(query.text("shardSelector")?) {
-            Ok(_) => Refusal::NoShards(why),
-            Err(invalid) => Refusal::InvalidShards(invalid),
-        })
     }
 
     /// Runs before the request is sent, because it depends on the user whether the client's trace continues upstream.

@@ -15,6 +15,7 @@ use crate::{
 };
 use base::{
     apimachinery::{Representation, Verb},
+    config::ReadsConfig,
     fairness::{ClientKey, Share},
 };
 
@@ -63,11 +64,11 @@ impl Stages {
         &self,
         why: ForwardReason,
         route: &Route<'_>,
+        config: ReadsConfig,
         context: &RequestContext,
         client: Option<ClientKey>,
     ) -> Result<Waited, Unserved> {
         let options = &route.options;
-        let config = self.settings.reads().of_shards(options.is_sharded());
         let resumed = || cache_lookup::wait_resumed(options, config).filter(|_| self.forward.is_scarce_for(client));
         let limit = context.received + cache_lookup::wait(options, config).or_else(resumed).ok_or(why)?;
         let _waiting = self.accounts.wait(client).map_err(|_| why)?;

@@ -92,8 +92,9 @@ impl Downstream {
         self != Self::Client
             && *freshness == Freshness::MostRecent
             && limit.is_some_and(|limit| limit.get() == 1)
-            && (continue_token.is_none() && labels.is_empty() && fields.is_empty())
-            && (shards.is_none() && pretty.is_none())
+            && continue_token.is_none()
+            && (labels.is_empty() && fields.is_empty() && shards.is_none())
+            && pretty.is_none()
     }
 }
 

@@ -47,7 +47,7 @@ pub async fn watch(read: &Read<'_>, options: &WatchOptions, permit: Permit) -> R
         Writer::Table(table) => table.events(read).await?,
     };
     let shards = read.shards(options.shards.as_ref()).await?;
-    let wanted = Wanted::of(read, options, &permit, form)?.within(shards);
+    let wanted = Wanted::of(read, options, shards, &permit, form)?;
     let view = &wanted.view;
     let after = start(view, &read.instance, wanted.options.start, read.config).await?;
     let first = match after {
@@ -66,6 +66,7 @@ impl<'a> Wanted<'a> {
     fn of(
         read: &Read<'_>,
         options: &'a WatchOptions,
+        shards: Option<ShardSelector>,
         permit: &Permit,
         mut form: EventForm,
     ) -> Result<Self, ForwardReason> {
@@ -77,13 +78,9 @@ impl<'a> Wanted<'a> {
             return Err(ForwardReason::Stale);
         }
         let view = instance.view(permit, Verb::Watch, &options.fields)?;
-        let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?;
+        let predicate = Predicate::new(options.labels.clone(), &options.fields, view.schema())?.within(shards);
         let bookmarks = bookmarks(instance, options, &mut form)?;
         Ok(Self { options, view, predicate, form, bookmarks })
-    }
-
-    fn within(self, shards: Option<ShardSelector>) -> Self {
-        Self { predicate: self.predicate.within(shards), ..self }
     }
 
     /// The stream of the changes after the version `after`, or of the newest state and the changes after it. `first` is

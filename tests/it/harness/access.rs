@@ -25,6 +25,14 @@ pub(crate) enum Route {
     Rejected(String),
 }
 
+pub(crate) fn forwarded(reason: &str) -> Route {
+    Route::Forwarded(reason.to_owned())
+}
+
+pub(crate) fn rejected(reason: &str) -> Route {
+    Route::Rejected(reason.to_owned())
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

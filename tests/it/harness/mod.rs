@@ -20,7 +20,7 @@ pub(crate) mod upstream;
 pub(crate) mod wait;
 pub(crate) mod world;
 
-pub(crate) use access::Route;
+pub(crate) use access::{Route, forwarded, rejected};
 pub(crate) use client::{Answer, Client, Watch};
 pub(crate) use gateway::Gateway;
 pub(crate) use informer::{Informer, Told};
