@@ -128,11 +128,14 @@ async fn of(side: &Side, group: &'static str, plural: &'static str, has_protobuf
 /// Watches of all parts of all splits, while objects change.
 async fn watched(side: &Side, group: &'static str, plural: &'static str, has_protobuf: bool) -> Result<Tally> {
     let protobuf = if has_protobuf { "= {c}?resourceVersion={v}&shardSelector={shard} | {P}" } else { "" };
+    // Forwarded to servers without watch-list: those close such watches that are read slowly, and so many are.
+    let has_watch_list = side.server.has_watch_list;
+    let most_recent = if has_watch_list { "~ {c}?allowWatchBookmarks=true&shardSelector={shard}" } else { "" };
     let rows = |shard: String| {
         let rows = [
             "= {c}?resourceVersion={v}&shardSelector={shard}",
             "= {p}?resourceVersion=0&labelSelector=app=web&shardSelector={shard}",
-            "~ {c}?allowWatchBookmarks=true&shardSelector={shard}",
+            most_recent,
             protobuf,
         ];
         rows.join("\n").replace("{shard}", &shard)
@@ -142,7 +145,7 @@ async fn watched(side: &Side, group: &'static str, plural: &'static str, has_pro
     let tables = split("uid", 3).map(|shard| format!("~ {{c}}?resourceVersion={{v}}&shardSelector={shard} | {{T}}"));
     let rows = parts().map(rows).chain(tables).collect::<Vec<_>>().join("\n");
     let subject = Subject { group, plural, watches: &[&rows], has_protobuf };
-    watches::subject(side, &subject, !side.server.has_watch_list).await
+    watches::subject(side, &subject, !has_watch_list).await
 }
 
 /// One more than the largest hash.
